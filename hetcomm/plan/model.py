@@ -59,6 +59,11 @@ class Model:
         """All layers: the embedding, the blocks, the head."""
         return self.blocks + 2
 
+    @property
+    def groups(self) -> int:
+        """Heads of keys and values. Tensor ranks divide these, so a tensor degree divides them."""
+        return self.key_value_heads or self.heads
+
     def kind(self, layer: int) -> str:
         """The kind of a layer. Layer 0 is the embedding, the last is the head."""
         if not 0 <= layer < self.layers:
@@ -79,7 +84,7 @@ class Model:
         Column-parallel matrices share their biases among tensor ranks, row-parallel ones do not.
         """
         h, f = self.hidden, self.feed_forward
-        kv = (self.key_value_heads or self.heads) * (h // self.heads)
+        kv = self.groups * (h // self.heads)
         up = f * (2 if self.gated else 1)
         matrices = h * (h + 2 * kv) + h * h + h * up + f * h
         return (matrices, h + 2 * kv + up, 2 * h) if self.bias else (matrices, 0, 0)
@@ -137,7 +142,7 @@ class Model:
         if kind == "head":
             return float(2 * s * h * size + 2 * s * self.vocabulary * size / tensor)
         mask = 1 if self.dropout else 0
-        kv = (self.key_value_heads or self.heads) / self.heads
+        kv = self.groups / self.heads
         wide = (3 if self.gated else 2) * self.feed_forward / h
         scores = 0.0 if self.flash else self.heads * s / h * (size * (1 + mask) + mask)
         whole_part = 4 * size + 2 * mask

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_inputs import DEVICES, cluster_of, profile_of, small_model
 
-from hetcomm.emulate import Cluster
+from hetcomm.emulate import Cluster, Host, Nic
 from hetcomm.explain import topology_of
 from hetcomm.plan import Planned, Runtime
-from hetcomm.plan.layout import Layout, Stage
+from hetcomm.plan.layout import Layout, Replica, Stage
 from hetcomm.plan.model import Model
 from hetcomm.plan.prediction.runtime import HETCOMM
 from hetcomm.plan.profile import NO_WORK, HostWork
@@ -200,3 +200,21 @@ def _are_kept(above: Sequence[Node[Candidate]], below: float) -> None:
             if len(node.pipelines.options) == 1:
                 every = chain_of(node.pipelines, below).partitions()
                 assert tuple(accumulate(counts)) in (ends for _, ends in every)
+
+
+def test_tensor_degrees_divide_the_heads_of_keys_and_values() -> None:
+    cluster = cluster_of({"A100": 2}, ranks=2, rate=10**9)
+    grouped = search_of(cluster, 4, model=replace(MODEL, key_value_heads=1))
+    assert search_of(cluster, 4).block_seconds(0, 2, 1, 1) is not None
+    assert grouped.block_seconds(0, 1, 1, 1) is not None
+    assert grouped.block_seconds(0, 2, 1, 1) is None
+
+
+def test_levels_that_divide_a_data_group_into_unequal_parts_are_left_out() -> None:
+    nics = (Nic(10**10, 10**10),)
+    hosts = tuple(Host(f"h{n}", n, nics, device="A100") for n in (2, 1))
+    problem = search_of(Cluster(hosts), 3).terms.problem
+    stage = Stage(((0, MODEL.layers),), tuple(Replica((rank,)) for rank in range(3)))
+    for level, fits in (("rank", True), ("host", False), ("cluster", True)):
+        layout = Layout((stage,), 3, 1, gradients=level, optimizer_states=level)
+        assert (fitting(problem, layout, ("rank", "host", "cluster")) is not None) == fits

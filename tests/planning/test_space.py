@@ -93,6 +93,7 @@ def spaces(draw: st.DrawFn) -> Space:
         contexts=draw(st.sampled_from([(1,), (1, 2)])),
         micro_batches=(1, 2),
         every_rank=draw(st.booleans()),
+        tied=draw(st.booleans()),
     )
 
 
@@ -107,6 +108,8 @@ def every_stages(space: Space) -> set[tuple[tuple[tuple[Part, ...], ...], int]]:
             for count in range(1, len(space.pools) + 1):
                 for order in permutations(numbers, count):
                     for tensors in product((1, 2), repeat=count):
+                        if space.tied and tensors[0] != tensors[-1]:
+                            continue
                         for each in product(range(1, space.layers + 1), repeat=count):
                             stages = tuple(
                                 (Part(pool, tensor, context, replicas),)
@@ -163,12 +166,14 @@ def test_shapes_have_valid_places_and_bounds(space: Space, family) -> None:  # t
         assert set(placed) <= ranks
         assert not space.every_rank or set(placed) == ranks
         assert {len(stage) for stage in stages} == {shape.replicas}
+        assert not space.tied or stages[0][0].tensor == stages[-1][0].tensor
         for stage, parts in zip(stages, shape.stages, strict=True):
             wanted = [part for part in parts for _ in range(part.count)]
             for replica, part in zip(stage, wanted, strict=True):
                 assert (replica.tensor, replica.context) == (part.tensor, part.context)
                 inside = [host for host in space.pools[part.pool].hosts if replica.ranks[0] in host]
                 assert set(replica.ranks) <= set(inside[0])
+            assert len({part.tensor for part in parts}) == 1
         least = fastest(space, shape)
         assert least / STEP**2 <= bound <= filled(space, shape) * (1 + 1e-12)
 
@@ -243,7 +248,7 @@ def test_replicas_of_whole_pipelines_prefer_the_faster_pool() -> None:
     shapes = [shape for _, shape in found]
     assert {shape.stages for shape in shapes} >= {
         ((Part(1, 1, 1, 2), Part(0, 1, 1, 1)),),
-        ((Part(1, 1, 1, 2), Part(0, 2, 1, 1)),),
+        ((Part(1, 2, 1, 1), Part(0, 2, 1, 2)),),
         ((Part(1, 1, 1, 1), Part(0, 1, 1, 2)),) * 2,
     }
 

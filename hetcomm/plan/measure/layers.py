@@ -88,7 +88,7 @@ class Block(nn.Module):
         super().__init__()
         hidden, wide = model.hidden, model.feed_forward
         self.size = hidden // model.heads
-        self.heads, self.groups = model.heads, model.key_value_heads or model.heads
+        self.heads, self.groups = model.heads, model.groups
         self.gated = model.gated
         self.flash = model.flash
         self.norms = nn.ModuleList((norm(model), norm(model)))

@@ -137,6 +137,7 @@ def search_of(
         limits.contexts,
         limits.micro_batches,
         limits.every_rank,
+        model.tied,
     )
     choices = Choices(
         limits.schedules,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
@@ -51,15 +52,30 @@ def predicted(problem: Problem, layout: Layout) -> Prediction:
 def fitting(problem: Problem, layout: Layout, levels: Sequence[str]) -> Layout | None:
     """The layout if it fits the devices' memory and no narrower level of weights does, else None.
 
-    Divided weights are gathered for each pass, beside all other traffic. Also None for
-    fewer micro-batches of a replica than stages, which torch's Schedule1F1B refuses.
+    Divided weights are gathered for each pass, beside all other traffic. Also None for what
+    hetcomm.plan refuses: fewer micro-batches of a replica than stages with torch's Schedule1F1B,
+    and levels that divide a data group into unequal parts.
     """
     if layout.schedule == "1f1b" and min(layout.micro_batches) < len(layout.stages):
         return None
+    if not _divides(problem, layout):
+        return None
     for level in levels[: levels.index(layout.weights)]:
-        if not lacking(problem, replace(layout, weights=level)):
+        narrower = replace(layout, weights=level)
+        if _divides(problem, narrower) and not lacking(problem, narrower):
             return None
     return None if lacking(problem, layout) else layout
+
+
+def _divides(problem: Problem, layout: Layout) -> bool:
+    """Whether the levels divide each data group into parts of equal size."""
+    named = {layout.weights, layout.gradients, layout.optimizer_states}
+    groups = [ranks for s in range(len(layout.stages)) for ranks in layout.data_groups(s)]
+    return all(
+        len(set(Counter(problem.network.domain(rank, level) for rank in ranks).values())) == 1
+        for level in named - {"rank", "cluster"}
+        for ranks in groups
+    )
 
 
 def lacking(problem: Problem, layout: Layout) -> dict[int, float]:

@@ -2,8 +2,9 @@
 
 Two families. "Stages": each pool serves consecutive stages, so replicas of a stage have one kind of
 device and one network (Holmes, arXiv 2312.03549). "Replicas": each pool serves whole pipelines, so
-activations stay inside a pool and gradients cross. A pool has one tensor degree. The context degree
-is that of the whole pipeline.
+activations stay inside a pool and gradients cross. A pool has one tensor degree, and all pools of
+the second family have the same one: partition() sums whole weights. The context degree is that of
+the whole pipeline.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class Space:
     """What the search may vary.
 
     layers: of the model, with embedding and head. tensors, contexts: degrees. every_rank: whether
-    no rank may be idle.
+    no rank may be idle. tied: the first stage and the last one share a parameter, so they have one
+    tensor degree.
     """
 
     pools: Sequence[Pool]
@@ -42,6 +44,7 @@ class Space:
     contexts: Sequence[int] = (1,)
     micro_batches: Sequence[int] = (1, 2, 4, 8)
     every_rank: bool = False
+    tied: bool = False
 
     def groups(self) -> Iterator[tuple[int, int, int]]:
         """Each (replicas, micro-batch, context degree) that divides the batch."""
@@ -129,6 +132,8 @@ def stage_shapes(
             if space.every_rank and not _is_whole(space, taken):
                 continue
             for order in permutations(taken):
+                if space.tied and order[0].part.tensor != order[-1].part.tensor:
+                    continue
                 pipes = Pipes(order, prices, space.layers - 2, micro_batch, space.batch)
                 filled = max(float(bound), pipes.filled())
                 if filled < window.below and pipes.may_take(window.below):
@@ -149,22 +154,18 @@ def replica_shapes(
     """
     replicas, micro_batch, context = group
     work = space.batch // (replicas * micro_batch) * (space.layers - 2)
-    # None: the pool serves nothing.
-    choices: list[list[tuple[int, float] | None]] = [
-        [None, *_tensors(space, prices, index, group)] for index in range(len(space.pools))
-    ]
+    times = [dict(_tensors(space, prices, index, group)) for index in range(len(space.pools))]
     shapes: list[tuple[float, Shape]] = []
     further = np.inf
-    for row in product(*choices):
-        used = [(each[1], index, each[0]) for index, each in enumerate(row) if each is not None]
-        if not 2 <= len(used) <= replicas:
+    for tensor, chosen in product(space.tensors, product((False, True), repeat=len(times))):
+        pools = [index for index, serves in enumerate(chosen) if serves]
+        if not 2 <= len(pools) <= replicas or any(tensor not in times[index] for index in pools):
             continue
-        slowest, widest = max(used)[0], max(tensor for *_, tensor in used)
-        if any(widest % tensor for *_, tensor in used):
-            continue
+        used = sorted((times[index][tensor], index, tensor) for index in pools)
+        slowest = used[-1][0]
         for stages in range(1, space.layers + 1):
             bound = work * slowest / stages
-            parts = _shares(space, sorted(used), stages, replicas, context)
+            parts = _shares(space, used, stages, replicas, context)
             if parts is None:
                 continue
             if bound >= window.high:

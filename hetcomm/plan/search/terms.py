@@ -79,7 +79,7 @@ class Terms:
         """Of a block forward and backward, without recompute; None for impossible degrees."""
         model, kind = self.problem.model, self.problem.pools[pool].kind
         measured = self.problem.scaled or tensor in self.degrees(kind)
-        if model.heads % tensor or model.sequence % context or not measured:
+        if model.groups % tensor or model.sequence % context or not measured:
             return None
         forward, backward = self.layer_seconds(Part(pool, tensor, context, 1), samples, False)
         return float(forward[1] + backward[1])
