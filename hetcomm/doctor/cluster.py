@@ -13,8 +13,8 @@ from hetcomm import _core
 class Member:
     """The facts of one rank.
 
-    info: None if the rank cannot probe its machine; `error` says why. facts: [check] -> the facts
-    for this check, as JSON. failed: [check] -> why there are none.
+    info: None if the rank cannot probe its machine, or has another hetcomm; `error` says why.
+    facts: [check] -> the facts for this check, as JSON. failed: [check] -> why there are none.
     """
 
     rank: int
@@ -27,14 +27,19 @@ class Member:
 
     @classmethod
     def of_report(cls, rank: int, report: dict[str, Any]) -> Member:
-        """Reads what `gather.report()` has published. Raises Error for broken facts."""
-        info = _core.parse_rank_info(report["facts"]) if report["facts"] else None
+        """Reads what gather.report() has published. error says why the facts of another hetcomm
+        cannot be read."""
+        info, error = None, report["error"]
+        try:
+            info = _core.parse_rank_info(report["facts"]) if report["facts"] else None
+        except _core.Error as raised:
+            error = str(raised)
         return cls(
             rank,
             report["host"],
             report["host_name"],
             info,
-            report["error"],
+            error,
             report["checks"],
             report["failed"],
         )

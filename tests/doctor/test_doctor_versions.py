@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from doctored import cluster, member, texts
 
-from hetcomm.doctor import versions
+from hetcomm.doctor import diagnosis, gather, versions
+from hetcomm.doctor.cluster import Member
 
 ONE = {"hetcomm": "0.1.0", "python": "3.11", "torch": "2.9.0", "ucx": "1.22.0"}
 
@@ -31,6 +32,18 @@ def test_another_version_is_named_with_its_rank(name: str, severity: str, fix: s
     )
     assert text.startswith(f"{severity} [2] {name}: {ONE[name]} on ranks 0-1; 9.9 on rank 2")
     assert fix in text
+
+
+def test_a_rank_whose_facts_this_version_cannot_read_is_a_finding() -> None:
+    mine = gather.report()
+    other = mine | {"facts": "hetcomm rank 999\n", "error": ""}
+    other["checks"] = {versions.NAME: mine["checks"][versions.NAME] | {"hetcomm": "9.9"}}
+    members = [Member.of_report(0, mine), Member.of_report(1, mine), Member.of_report(2, other)]
+    assert members[2].info is None and "expected" in members[2].error
+    found = diagnosis.diagnose(cluster(*members))
+    by_check = {each.check: each for each in found if each.ranks == (2,)}
+    assert "9.9 on rank 2" in by_check["versions"].found
+    assert by_check["nics"].found == members[2].error
 
 
 def test_islands_have_runtimes_of_their_own() -> None:
