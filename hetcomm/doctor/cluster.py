@@ -49,10 +49,11 @@ class Member:
 class Link:
     """A path from a NIC of one host to a NIC of another. Hosts are indices into Cluster.hosts.
 
-    why: the reason of a failure, "" for none. rate: bytes per second from `source` to `target`,
-    None if not measured. reference: the rate of the slower host's loopback, an upper bound for what
-    its processors carry. offset, error: seconds that the clock of the target is ahead, and a bound
-    on the error; None without an exchange.
+    planned: whether a round of pairs measures the rate; large jobs leave rounds out. why: the
+    reason of a failure, "" for none. rate: bytes per second from `source` to `target`, None if not
+    measured. reference: the rate of the slower host's loopback, an upper bound for what its
+    processors carry. offset, error: seconds that the clock of the target is ahead, and a bound on
+    the error; None without an exchange.
     """
 
     source: int
@@ -62,6 +63,7 @@ class Link:
     from_address: str
     to_address: str
     port: int
+    planned: bool = True
     why: str = ""
     rate: float | None = None
     reference: float | None = None

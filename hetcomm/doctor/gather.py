@@ -102,6 +102,7 @@ def _connect(
     most = max(pairs.values(), default=0)
     every = rounds_of(len(hosts)) if len(hosts) > 1 else []
     rounds, slot = wire.plan_rates(every, most)
+    links = reach.planned(links, rounds)
     plan = {
         "token": wire.new_token(),
         "speakers": speakers,

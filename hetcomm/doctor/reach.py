@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,14 @@ def links_of(hosts: list[list[Member]], ports: list[int]) -> list[Link]:
                     Link(source, target, a, b, x, y, port) for (a, x), (b, y) in _pairs(own, other)
                 ]
     return found
+
+
+def planned(links: list[Link], rounds: list[list[tuple[int, int]]]) -> list[Link]:
+    """The links, each with whether one of the rounds of pairs measures its rate."""
+    measured = {frozenset(pair) for pairs in rounds for pair in pairs}
+    return [
+        replace(link, planned=frozenset((link.source, link.target)) in measured) for link in links
+    ]
 
 
 End = tuple[str, str]  # the name and the address of a NIC
@@ -151,7 +160,7 @@ def _remedy(cluster: Cluster, broken: list[Link]) -> str:
 
 def _slow(cluster: Cluster, link: Link) -> list[Finding]:
     """Below half of the nominal rate, unless the processors themselves carry no more."""
-    if link.why:
+    if link.why or (link.rate is None and not link.planned):
         return []
     names = (cluster.host_name(link.source), cluster.host_name(link.target))
     ranks = tuple(sorted(cluster.ranks_of(link.source) + cluster.ranks_of(link.target)))

@@ -101,6 +101,13 @@ def test_an_unmeasured_rate_is_a_note() -> None:
     assert text.startswith("note [0, 1] the rate from node-a eth0 to node-b eth0 was not measured")
 
 
+def test_a_rate_that_no_round_measures_is_no_finding_of_its_link() -> None:
+    links = [Link(a, b, "eth0", "eth0", "198.18.0.1", "198.18.0.2", 1) for a, b in PAIRS]
+    found = reach.planned(links, [[(1, 2)], [(0, 1)]])
+    assert [(x.source, x.target) for x in found if not x.planned] == [(0, 2), (2, 0)]
+    assert reach.check(two({"rate": None, "planned": False})) == []
+
+
 @pytest.mark.parametrize(
     "fields", [{"bandwidth_known": False}, {"fabric": Fabric.infiniband, "subnet": "fe80"}]
 )
