@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from hetcomm import _core
+from hetcomm.plan.refuse import one_of as _one_of
 from hetcomm.plan.refuse import refuse as _refuse
 from hetcomm.plan.refuse import whole as _whole
 
@@ -197,11 +198,6 @@ def _made(kind: type, table: dict[str, Any]) -> Any:
         return kind(**table)
     except TypeError as error:
         raise _core.InvalidArgumentError(f"layout: {error}") from None
-
-
-def _one_of(what: str, value: Any, known: Iterable[str]) -> None:
-    if value not in known:
-        _refuse(what, f"one of {', '.join(known)}", value, "choose one of these")
 
 
 def _check(layout: Layout) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from hetcomm import _core
@@ -15,10 +16,31 @@ def refuse(what: str, expected: str, got: object, remedy: str) -> NoReturn:
 
 def positive(what: str, value: Any, remedy: str = "correct it") -> float:
     """The number. Raises hetcomm.InvalidArgumentError if it is not finite and above 0."""
-    good = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not good or not math.isfinite(value) or value <= 0:
+    if not _is_finite(value) or value <= 0:
         refuse(what, "a finite number above 0", value, remedy)
     return float(value)
+
+
+def not_negative(what: str, value: Any, remedy: str = "correct it") -> float:
+    """The number. Raises hetcomm.InvalidArgumentError if it is not finite or is below 0."""
+    if not _is_finite(value) or value < 0:
+        refuse(what, "a finite number of at least 0", value, remedy)
+    return float(value)
+
+
+def _is_finite(value: Any) -> bool:
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an int beyond all floats
+        return False
+
+
+def one_of(what: str, value: Any, known: Iterable[str]) -> None:
+    """Raises hetcomm.InvalidArgumentError unless the value is known."""
+    if value not in known:
+        refuse(what, f"one of {', '.join(known)}", value, "choose one of these")
 
 
 def whole(what: str, value: Any, least: int) -> None:

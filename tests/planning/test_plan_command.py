@@ -129,6 +129,32 @@ def test_a_search_that_found_nothing_in_time_says_so(monkeypatch: pytest.MonkeyP
         propose(MIXED, MODEL, tight, 16, Limits(seconds=4))
 
 
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        (Limits(top=0), "limits.top: expected a whole number of at least 1, got 0"),
+        (Limits(schedules=()), r"limits.schedules: expected at least one value, got \(\)"),
+        (Limits(schedules=("2f2b",)), "limits.schedules: expected one of gpipe"),
+        (Limits(tensors=(0,)), "limits.tensors: expected a whole number of at least 1, got 0"),
+        (Limits(micro_batches=(0,)), "limits.micro_batches: expected a whole number"),
+        (Limits(alpha=0.0), "limits.alpha: expected a finite number above 0, got 0"),
+        (Limits(tolerance=-0.1), "limits.tolerance: expected a finite number of at least 0"),
+        (Limits(seconds=float("nan")), "limits.seconds: expected a finite number above 0, got nan"),
+        (Limits(micro_batches=(2, 4)), "batch: expected a multiple of .* out of 2, 4, got 7"),
+        (Limits(tensors=(3,)), "the batch, the degrees and the ranks permit, found none with any"),
+    ],
+)
+def test_limits_that_permit_nothing_are_refused(limits: Limits, expected: str) -> None:
+    with pytest.raises(hetcomm.InvalidArgumentError, match=expected):
+        propose(MIXED, MODEL, profile(), 7, limits)
+
+
+def test_ranks_that_cannot_all_have_a_place_are_refused() -> None:
+    limits = Limits(tensors=(2,), every_rank=True)
+    with pytest.raises(hetcomm.InvalidArgumentError, match=r"permit more .* or idle ranks"):
+        propose(cluster_of({"A100": 3}, ranks=3), MODEL, profile(), 4, limits)
+
+
 def test_kinds_without_measurements_are_named() -> None:
     with pytest.raises(hetcomm.InvalidArgumentError, match=r"H100.*measure it with hetcomm"):
         propose(cluster_of({"H100": 2}), MODEL, profile(), 16)

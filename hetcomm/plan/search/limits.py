@@ -38,7 +38,7 @@ def upper_bound(root: Search) -> float:
 
 
 def refuse_memory(root: Search, seconds: float, cut: bool) -> NoReturn:
-    """Raises hetcomm.InvalidArgumentError: nothing was found, what is missing, what would help.
+    """Raises hetcomm.InvalidArgumentError: what is missing, and what would help.
 
     seconds: the limit of the search; cut: whether the search ended there.
     """
@@ -68,8 +68,9 @@ def refuse_memory(root: Search, seconds: float, cut: bool) -> NoReturn:
                 f"has; {_remedy(root, factor, cut)}"
             )
     raise _core.InvalidArgumentError(
-        f"plan: {found}, and none with {FACTORS[-1]} times the memory; permit more tensor degrees, "
-        "micro-batches or idle ranks"
+        "plan: expected a layout that the batch, the degrees and the ranks permit, found none with "
+        "any memory; permit more tensor degrees, micro-batches, schedules or idle ranks"
+        + ("; or search longer with --seconds" if cut else "")
     )
 
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from hetcomm import _core
 from hetcomm.emulate.cluster import Cluster
 from hetcomm.explain import topology_of
+from hetcomm.plan.layout import SCHEDULES
 from hetcomm.plan.model import Model
 from hetcomm.plan.prediction.network import Planned
 from hetcomm.plan.prediction.runtime import HETCOMM
 from hetcomm.plan.profile import Profile
-from hetcomm.plan.refuse import refuse, whole
+from hetcomm.plan.refuse import not_negative, one_of, positive, refuse, whole
 from hetcomm.plan.search.best_first import Found
 from hetcomm.plan.search.limits import refuse_memory, upper_bound
 from hetcomm.plan.search.nodes import Search
@@ -90,11 +91,12 @@ def propose(
     """Searches the best layout of a model on a cluster. batch: samples of an optimizer step.
 
     links: a profile of hetcomm tune for the cluster. Unlimited NICs need one.
-    Raises hetcomm.InvalidArgumentError for NICs without a rate, for kinds of devices that the
-    profile lacks, and if no layout fits the memory; the error says by how much.
+    Raises hetcomm.InvalidArgumentError for limits that permit nothing, for NICs without a rate, for
+    kinds of devices that the profile lacks, and if no layout fits the memory; the error says by how
+    much.
     """
     limits = Limits() if limits is None else limits
-    whole("batch", batch, 1)
+    check_limits(limits, batch)
     check_links(cluster, links)
     root = search_of(cluster, model, profile, batch, limits, links)
     found = search(root, top=limits.top, tolerance=limits.tolerance, seconds=limits.seconds)
@@ -146,6 +148,28 @@ def search_of(
         codecs=limits.codecs,
     )
     return Search(terms, space, choices, limits.alpha)
+
+
+def check_limits(limits: Limits, batch: int) -> None:
+    """Raises hetcomm.InvalidArgumentError for limits that no layout can keep."""
+    whole("batch", batch, 1)
+    whole("limits.top", limits.top, 1)
+    positive("limits.alpha", limits.alpha)
+    positive("limits.seconds", limits.seconds)
+    not_negative("limits.tolerance", limits.tolerance)
+    for name in ("tensors", "contexts", "micro_batches", "schedules", "codecs", "recompute"):
+        values = getattr(limits, name)
+        if values is not None and len(values) == 0:
+            refuse(f"limits.{name}", "at least one value", values, "name one, or leave it out")
+    for name in ("tensors", "contexts", "micro_batches"):
+        for value in getattr(limits, name) or ():
+            whole(f"limits.{name}", value, 1)
+    for schedule in limits.schedules:
+        one_of("limits.schedules", schedule, SCHEDULES)
+    if all(batch % samples for samples in limits.micro_batches):
+        sizes = ", ".join(map(str, limits.micro_batches))
+        remedy = "change the batch, or permit another micro-batch"
+        refuse("batch", f"a multiple of a micro-batch out of {sizes}", batch, remedy)
 
 
 def check_links(cluster: Cluster, links: _core.Profile | None) -> None:
