@@ -90,7 +90,9 @@ def explanation(
     ranks: Iterable[int],
     profile: _core.Profile | None = None,
 ) -> Explanation:
-    """Prices every algorithm that applies and folds the chosen plan of `ranks` into legs."""
+    """Prices every algorithm that applies and folds the chosen plan of `ranks` into legs. profile:
+    HETCOMM_PROFILE if None."""
+    profile = profile or _core.Profile.setting()
     parameters, planner = _core.CostParameters(profile), planner_of(topology, profile)
     choice = planner.choose(spec)
     candidates = []

@@ -1,5 +1,7 @@
 """Times of transfers and collectives: curves, and hetcomm's own plans."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,8 +10,9 @@ from planned import network
 import hetcomm
 from hetcomm import _core
 from hetcomm.explain import islands_of, topology_of
-from hetcomm.explain_plan import planner_of
+from hetcomm.explain_plan import explanation, planner_of
 from hetcomm.plan import Curve, Curves, Place, Planned
+from hetcomm.plan.prediction.links import links_of
 from hetcomm.plan.prediction.network import levels_of
 
 GH96 = Curve(4, -0.65351, 11.426, 45.25, 92.5519)  # of bench/oracles/sailor/network.json
@@ -125,6 +128,20 @@ def test_measured_links_count_for_groups_that_share_them() -> None:
         hetcomm.InvalidArgumentError, match=r"NICs ethernet:125000000, got .*25000000"
     ):
         other.collective("all_reduce", one, 1 << 20)
+
+
+def test_the_profile_of_the_environment_prices_plans_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology = topology_of(islands_of("2+2", "1gbit", "block"))
+    measured = links_of(tuned(50_000_000), topology, topology, 1)
+    given = Planned(topology, measured).collective("all_reduce", [(0, 2)], 64 << 20)
+    spec = _core.Spec(_core.Collective.all_reduce, count=1 << 20)
+    explained = explanation(topology, spec, [0], measured)
+    (tmp_path / "job.profile").write_text(str(measured))
+    monkeypatch.setenv("HETCOMM_PROFILE", str(tmp_path / "job.profile"))
+    assert Planned(topology).collective("all_reduce", [(0, 2)], 64 << 20) == given
+    assert explanation(topology, spec, [0]).candidates == explained.candidates
 
 
 def test_bad_input_is_refused() -> None:

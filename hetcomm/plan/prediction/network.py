@@ -210,6 +210,7 @@ class Planned:
     """A network whose times are those of hetcomm's own plans, priced by the core's cost model.
 
     topology: of all ranks of the job, as hetcomm.explain.topology_of() makes it of a cluster file.
+    profile: of hetcomm tune; None: the file of HETCOMM_PROFILE, if that is set.
     Sizes up to SIZES[1] are priced exactly once each; longer ones follow the line through SIZES.
     Groups that share a host's NICs have equal parts of the NICs' bandwidth. A group of more than
     LARGEST ranks is priced as evenly chosen hosts of it, times the ratio of (n - 1) / n: beyond
@@ -224,7 +225,9 @@ class Planned:
             for index in range(len(topology.hosts)):
                 what = f"network: bandwidth of host {index}"
                 positive(what, topology.host_bandwidth(index), "give the host a NIC")
-        self.topology, self.profile = topology, profile
+        self.topology = topology
+        # One profile for both the choice and the price of a plan.
+        self.profile = profile or _core.Profile.setting()
         self._prices: dict[tuple[object, ...], float] = {}
         infos = topology.ranks
         self._hosts = [topology.host_of(rank) for rank in range(len(infos))]
