@@ -14,9 +14,10 @@ from rich.console import Console
 from hetcomm import _core
 from hetcomm.emulate import ClusterError
 from hetcomm.emulate.cluster import Cluster, load
+from hetcomm.plan.join import join
 from hetcomm.plan.layout import SCHEDULES
 from hetcomm.plan.model import Model
-from hetcomm.plan.profile import MEASURE, Profile, join
+from hetcomm.plan.profile import MEASURE, Profile
 from hetcomm.plan.refuse import refuse
 from hetcomm.plan.search.propose import Limits, propose
 from hetcomm.plan.search.show import describe, render

@@ -181,7 +181,7 @@ class Model:
             if (version := table.pop("hetcomm model")) != VERSION:
                 refuse("model", f"version {VERSION}", version, "write the file anew")
             return Model(**(table | ({"sequence": sequence} if sequence else {})))
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             raise _core.InvalidArgumentError(f"model {path}: {error}") from error
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 from hetcomm import _core
 from hetcomm.plan.model import KINDS, Model
-from hetcomm.plan.refuse import positive, refuse, whole
+from hetcomm.plan.refuse import not_negative, positive, refuse, whole
 
 VERSION = 2
 # Passes over the logits by the loss of a vocabulary in parts: maximum, subtract, exponential, sum
@@ -93,8 +93,8 @@ class Profile:
     rows, as emulated hosts share those of their machine. None: each rank has its own.
     raised: entries below a physical bound, or above a larger micro-batch's time, for people.
 
-    Raises hetcomm.InvalidArgumentError for rows that are not times of a layer of the model, and
-    for figures of devices that are not above 0.
+    Raises hetcomm.InvalidArgumentError for rows that are not times of a layer of the model, for
+    figures of devices that are not above 0, and for other figures below 0.
     """
 
     model: Model
@@ -117,6 +117,7 @@ class Profile:
         for name, device in self.devices.items():
             for what, value in asdict(device).items():
                 positive(f"profile: {what} of {name}", value, again)
+        self._check_figures(again)
         for row in self.rows:
             self._take(row)
         for key, curve in self._curves.items():
@@ -124,6 +125,17 @@ class Profile:
         self._degrees: dict[tuple[str, str], list[int]] = {}
         for owner, kind, tensor in sorted(self._curves):
             self._degrees.setdefault((owner, kind), []).append(tensor)
+
+    def _check_figures(self, remedy: str) -> None:
+        for what, table in (("optimizer", self.optimizer), ("kept", self.kept)):
+            for (of, tensor), value in table.items():
+                whole(f"profile: {what} of {of}: tensor degree", tensor, 1)
+                not_negative(f"profile: {what} of {of}, {tensor} ranks", value, remedy)
+        for (name, scaling), error in self.errors.items():
+            not_negative(f"profile: error of {name}, another {scaling}", error, remedy)
+        for name, work in self.host_work.items():
+            for what, value in asdict(work).items():
+                not_negative(f"profile: host_work.{what} of {name}", value, remedy)
 
     def _take(self, row: Row) -> None:
         at = f"profile: {row.device} {row.layer}, micro-batch {row.micro_batch}, {row.tensor} ranks"
@@ -282,6 +294,8 @@ class Profile:
         """The inverse of save(). Raises hetcomm.InvalidArgumentError with the file."""
         try:
             return Profile.parse(Path(path).read_text())
+        except UnicodeDecodeError as error:
+            refuse(f"profile {path}", "JSON", str(error), f"write it with {MEASURE}")
         except (OSError, _core.InvalidArgumentError) as error:
             raise _core.InvalidArgumentError(f"profile {path}: {error}") from error
 
@@ -308,7 +322,9 @@ class Profile:
             )
         except _core.InvalidArgumentError:
             raise
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (
+            ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError,
+        ) as error:  # fmt: skip
             raise _core.InvalidArgumentError(f"{error!r}; write it with {MEASURE}") from error
 
     def without(self, devices: Iterable[str]) -> Profile:
@@ -325,43 +341,6 @@ class Profile:
             processors=self.processors,
             host_work={name: each for name, each in self.host_work.items() if name in rest},
         )
-
-
-def join(profiles: Sequence[Profile]) -> Profile:
-    """One profile of all devices, which were measured apart. Activations take the most bytes, and
-    the fewest processors count.
-
-    Raises hetcomm.InvalidArgumentError for profiles of unlike models, or with a device in common.
-    """
-    model = profiles[0].model
-    devices: dict[str, Device] = {}
-    kept: dict[tuple[str, int], float] = {}
-    for profile in profiles:
-        if profile.model != model:
-            unlike = [
-                f"{each.name}={getattr(profile.model, each.name)}"
-                for each in fields(Model)
-                if getattr(profile.model, each.name) != getattr(model, each.name)
-            ]
-            remedy = f"measure all devices with one model: {MEASURE}"
-            refuse("profiles", "profiles of one model", f"one with {', '.join(unlike)}", remedy)
-        if both := sorted(devices.keys() & profile.devices.keys()):
-            remedy = f"leave one of the files out, or name the devices apart: {MEASURE} --device"
-            refuse("profiles", "each device in one profile", f"{both} in several", remedy)
-        devices |= profile.devices
-        for key, value in profile.kept.items():
-            kept[key] = max(value, kept.get(key, 0.0))
-    return Profile(
-        model,
-        devices,
-        tuple(row for profile in profiles for row in profile.rows),
-        {key: value for profile in profiles for key, value in profile.optimizer.items()},
-        kept,
-        {key: value for profile in profiles for key, value in profile.errors.items()},
-        {name: each for profile in profiles for name, each in profile.origins.items()},
-        processors=min((p.processors for p in profiles if p.processors is not None), default=None),
-        host_work={name: each for profile in profiles for name, each in profile.host_work.items()},
-    )
 
 
 def measure_on(device: str) -> str:

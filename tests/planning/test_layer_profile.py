@@ -7,7 +7,8 @@ from planned import DEVICES, MODEL, profile
 
 import hetcomm
 from hetcomm.plan import Device, Model, Profile, Row
-from hetcomm.plan.profile import LOSS_PASSES, HostWork, join
+from hetcomm.plan.join import join
+from hetcomm.plan.profile import LOSS_PASSES, HostWork
 
 
 def of(*rows: Row) -> Profile:
@@ -26,11 +27,27 @@ def test_a_saved_profile_loads_as_it_was(tmp_path) -> None:
     assert Profile.load(tmp_path / "profile.json") == mine
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"hetcomm step profile": 1}', '{"model": 1}'])
+HUGE = profile().text().replace('"block", 1, 1', f'"block", 1{"0" * 400}, 1')
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", '{"hetcomm step profile": 1}', '{"model": 1}', pytest.param(HUGE, id="huge")],
+)
 def test_other_files_are_refused(text: str, tmp_path) -> None:
     (tmp_path / "p.json").write_text(text)
     with pytest.raises(hetcomm.InvalidArgumentError, match=r"p\.json.*hetcomm profile"):
         Profile.load(tmp_path / "p.json")
+
+
+@pytest.mark.parametrize("content", [b"\x89PNG\r\n", b"[" * 100_000])
+def test_files_that_are_no_text_and_deep_ones_are_refused(content: bytes, tmp_path) -> None:
+    file = tmp_path / "p.json"
+    file.write_bytes(content)
+    with pytest.raises(hetcomm.InvalidArgumentError, match=r"p\.json.*hetcomm profile"):
+        Profile.load(file)
+    with pytest.raises(hetcomm.InvalidArgumentError, match=r"p\.json"):
+        Model.load(file)
 
 
 def test_measured_times_come_back() -> None:
@@ -146,6 +163,22 @@ def test_figures_that_cannot_be_are_refused(wrong: object) -> None:
     device = replace(DEVICES["fast"], bandwidth=wrong)
     with pytest.raises(hetcomm.InvalidArgumentError, match="bandwidth of fast: expected a finite"):
         Profile(MODEL, {"fast": device}, ())
+
+
+@pytest.mark.parametrize(
+    ("figures", "message"),
+    [
+        ({"optimizer": {("fast", 1): -1e-9}}, "optimizer of fast, 1 ranks: expected .*got -1e-09"),
+        ({"optimizer": {("fast", 1): 10**400}}, "optimizer of fast, 1 ranks: expected a finite"),
+        ({"optimizer": {("fast", 0): 1e-9}}, "optimizer of fast: tensor degree: .*at least 1"),
+        ({"kept": {("block", 1): "many"}}, "kept of block, 1 ranks: expected a finite .*got many"),
+        ({"errors": {("fast", "model"): -0.1}}, "error of fast, another model: expected a finite"),
+        ({"host_work": {"fast": HostWork(1e-5, -1e-5, 0.0)}}, r"host_work\.message of fast: "),
+    ],
+)
+def test_figures_below_0_and_texts_are_refused(figures: dict, message: str) -> None:
+    with pytest.raises(hetcomm.InvalidArgumentError, match=message):
+        replace(profile(), **figures)
 
 
 def test_a_missing_measurement_names_the_command() -> None:

@@ -15,8 +15,9 @@ from hetcomm.bench.control import ControlChannel
 from hetcomm.bench.progress import Page
 from hetcomm.bench.start import Progress, check_folder, run_here
 from hetcomm.bench.table import output
+from hetcomm.plan.join import join
 from hetcomm.plan.model import Model
-from hetcomm.plan.profile import Profile, join
+from hetcomm.plan.profile import Profile
 from hetcomm.plan.refuse import refuse
 
 

@@ -13,13 +13,14 @@ import torch
 
 from hetcomm import _core
 from hetcomm.bench.control import ControlChannel
+from hetcomm.plan.join import join
 from hetcomm.plan.measure.device import find
 from hetcomm.plan.measure.groups import HostGroups
 from hetcomm.plan.measure.host_work import host_work_apart
 from hetcomm.plan.measure.layers import Divide, Layers, Make, divide, plain
 from hetcomm.plan.measure.measurement import Effort, Measurement
 from hetcomm.plan.model import Model
-from hetcomm.plan.profile import HostWork, Profile, join
+from hetcomm.plan.profile import HostWork, Profile
 from hetcomm.plan.refuse import refuse
 
 Tell = Callable[[dict[str, Any]], None]
