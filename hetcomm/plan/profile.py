@@ -204,9 +204,9 @@ class Profile:
         """
         degrees = self._degrees.get((device, kind))
         if degrees is None:
-            known = sorted({d for d, _, _ in self._curves})
-            remedy = measure_on(device)
-            refuse(f"profile: {kind} on {device}", f"a device out of {known}", device, remedy)
+            known = ", ".join(sorted({d for d, k, _ in self._curves if k == kind})) or "no device"
+            got = f"times of {kind} on {known} only"
+            refuse(f"profile: {kind} on {device}", "measured times", got, measure_on(device))
         return min(degrees, key=lambda t: abs(math.log(t / tensor)))
 
     def _layer(self, model: Model, device: str, kind: str, micro_batch: int, tensor: int) -> Times:

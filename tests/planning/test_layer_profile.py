@@ -192,6 +192,15 @@ def test_a_missing_measurement_names_the_command() -> None:
             ask()
 
 
+def test_a_missing_kind_of_layer_names_the_devices_that_have_it() -> None:
+    mine = of(Row("fast", "block", 1, 1, 1.0, 1.0), Row("slow", "head", 1, 1, 1.0, 1.0))
+    text = "head on fast: expected measured times, got times of head on slow only; measure"
+    with pytest.raises(hetcomm.InvalidArgumentError, match=text):
+        mine.layer(MODEL, "fast", "head", 1, 1)
+    with pytest.raises(hetcomm.InvalidArgumentError, match="got times of embedding on no device"):
+        mine.layer(MODEL, "fast", "embedding", 1, 1)
+
+
 def test_kept_activations_are_measured_or_computed() -> None:
     mine = replace(profile(), kept={("block", 2): 1234.0})
     assert mine.kept_bytes(MODEL, "block", 2) == 1234.0
