@@ -306,6 +306,9 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         of(layout((3, 4)))
     with pytest.raises(hetcomm.InvalidArgumentError, match="a kind for each rank up to 1, got 1"):
         predict(MODEL, layout((3, 3)), profile(), network(2), ["fast"])
+    for small in (network(1), Planned(topology_of(islands_of("1", "1gbit", "block")))):
+        with pytest.raises(hetcomm.InvalidArgumentError, match="ranks up to 1, got 1 ranks"):
+            predict(MODEL, layout((3, 3)), profile(), small, ["fast"] * 2)
     with pytest.raises(hetcomm.InvalidArgumentError, match="degree 8 of tensor parallelism"):
         of(layout((6,), tensor=8))
     with pytest.raises(hetcomm.InvalidArgumentError, match="measure it with hetcomm profile"):

@@ -24,6 +24,10 @@ Groups = Sequence[Sequence[int]]
 class Network(Protocol):
     """What a job's ranks have between them. All times are seconds."""
 
+    @property
+    def ranks(self) -> int:
+        """How many ranks the network joins."""
+
     def domain(self, rank: int, level: str) -> object:
         """A key that all ranks of one level ("rank", "island", "host", "cluster") share."""
 
@@ -115,6 +119,10 @@ class Curves:
     places: Sequence[Place]
     between: Mapping[tuple[tuple[str, str], tuple[str, str]], Sequence[Curve]]
     inside: Mapping[str, Sequence[Curve]]
+
+    @property
+    def ranks(self) -> int:
+        return len(self.places)
 
     def domain(self, rank: int, level: str) -> object:
         place = self.places[rank]
@@ -237,6 +245,10 @@ class Planned:
             descriptions.setdefault(_describe(info), len(descriptions)) for info in infos
         ]
         self._known: dict[tuple[tuple[int, ...], ...], list[_Priced]] = {}
+
+    @property
+    def ranks(self) -> int:
+        return len(self._hosts)
 
     def domain(self, rank: int, level: str) -> object:
         if level == "host":

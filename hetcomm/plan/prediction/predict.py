@@ -97,13 +97,16 @@ def predict(
 ) -> Prediction:
     """Predicts a step. devices: the kind of device of each rank, a name that the profile knows.
 
-    Raises hetcomm.InvalidArgumentError where layout, model, profile and devices do not fit.
+    Raises hetcomm.InvalidArgumentError where layout, model, profile, network or devices do not fit.
     """
     runtime = Runtime() if runtime is None else runtime
     if layout.layers != model.layers:
         refuse("layout", f"the model's {model.layers} layers", layout.layers, "change the chunks")
     if (most := max(layout.ranks)) >= len(devices):
         refuse("devices", f"a kind for each rank up to {most}", len(devices), "name them all")
+    if most >= network.ranks:
+        expected, remedy = f"ranks up to {most}", "describe the whole cluster"
+        refuse("network", expected, f"{network.ranks} ranks", remedy)
     costs, error = replica_costs(model, layout, profile, network, devices, runtime)
     timelines = _timelines(layout, profile, costs, runtime)
     synced = synchronization(model, layout, profile, network, devices, runtime)
