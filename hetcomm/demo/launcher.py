@@ -42,7 +42,7 @@ class Launcher:
             return
         rank = result.failed_rank
         if rank is None:
-            rank = next(rank for rank, code in enumerate(result.exit_codes) if code != 0)
+            rank = next((rank for rank, code in enumerate(result.exit_codes) if code != 0), 0)
         lines = (logs / f"rank-{rank}.log").read_text(errors="replace").splitlines()
         said = "\n".join(f"  {line}" for line in lines[-LAST_LINES:]) or "  (nothing)"
         raise RunError(f"{result.verdict()}\nThe last lines of rank {rank}:\n{said}")

@@ -81,14 +81,15 @@ def _environment(job: Job, rank: int, sysfs: str) -> dict[str, str]:
 def _wait(processes: list["subprocess.Popen[bytes]"], until: float) -> tuple[int | None, bool]:
     """The first rank to fail, and whether ranks still ran at the timeout."""
     failed: int | None = None
-    while time.monotonic() < until:
+    while True:
         codes = [process.poll() for process in processes]
         if None not in codes:
             return _first_failure(codes) if failed is None else failed, False
         if failed is None and (failed := _first_failure(codes)) is not None:
             until = min(until, time.monotonic() + GRACE_SECONDS)
+        if time.monotonic() >= until:
+            return failed, failed is None
         time.sleep(POLL_SECONDS)
-    return failed, failed is None
 
 
 def _first_failure(codes: Sequence[int | None]) -> int | None:

@@ -41,8 +41,11 @@ class Result:
     def verdict(self) -> str:
         """One line: the end of the run, and the first failed rank."""
         if self.timed_out:
-            unfinished = [rank for rank, code in enumerate(self.exit_codes) if code != 0]
-            return f"timed out after {self.duration:.1f} s; unfinished ranks: {unfinished}"
+            failed = [rank for rank, code in enumerate(self.exit_codes) if code != 0]
+            return (
+                f"timed out after {self.duration:.1f} s; ranks that did not exit with 0: "
+                f"{failed or 'none'}"
+            )
         if self.failed_rank is not None:
             rank = self.failed_rank
             code = self.exit_codes[rank]

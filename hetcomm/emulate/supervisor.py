@@ -89,9 +89,7 @@ class Supervisor:
             self._terminate_at = started + self._job.timeout
         for process in self._hosts:
             _send(process, START)
-        while len(self._exit_codes) < self._job.cluster.ranks:
-            self._step(self._kill_at or self._terminate_at)
-            self._apply_deadlines(time.monotonic())
+        self._wait()
         duration = time.monotonic() - started
         links = network.use()
         self._end_hosts()
@@ -107,6 +105,14 @@ class Supervisor:
             failed_rank=self._failed_rank,
             timed_out=self._timed_out,
         )
+
+    def _wait(self) -> None:
+        """Until all ranks have ended, by themselves or by a deadline."""
+        ranks = self._job.cluster.ranks
+        while len(self._exit_codes) < ranks:
+            self._step(self._kill_at or self._terminate_at)
+            if len(self._exit_codes) < ranks:
+                self._apply_deadlines(time.monotonic())
 
     def _start_host(self, network: Network, index: int, host: Host) -> None:
         own_namespaces = {

@@ -10,9 +10,10 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from hetcomm.demo import command, launcher
-from hetcomm.demo.launcher import Launcher
+from hetcomm.demo.launcher import Launcher, RunError
 from hetcomm.demo.training import Comparison, Training
 from hetcomm.emulate import Cluster, RefusedError, load, run
+from hetcomm.emulate import Result as Ended
 from hetcomm.plan import Layout
 
 ONE_LINK = '[[host.nic]]\nrate = "1gbit"\n'
@@ -73,6 +74,13 @@ def test_a_failing_rank_is_quoted(tmp_path: Path) -> None:
     assert "ddp on carrier_pigeon: rank" in result.output
     assert "The last lines of rank" in result.output
     assert "carrier_pigeon" in result.output.partition("The last lines")[2]
+
+
+def test_a_timeout_after_which_all_ranks_exit_with_0_is_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "rank-0.log").write_text("late\n")
+    late = Ended((0, 0), ("north", "south"), (), "", (), 5.0, None, timed_out=True)
+    with pytest.raises(RunError, match=r"exit with 0: none\nThe last lines of rank 0:\n  late"):
+        Launcher(lambda *_, **__: late).run_ranks(cluster(), ["true"], tmp_path, 5)
 
 
 @pytest.mark.needs("namespaces")

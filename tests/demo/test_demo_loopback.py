@@ -46,6 +46,12 @@ def test_overlong_ranks_are_killed_if_they_ignore_sigterm(
     assert result.exit_codes == (-signal.SIGKILL, -signal.SIGKILL)
 
 
+def test_ranks_that_end_with_the_timeout_are_in_time() -> None:
+    with subprocess.Popen(["true"]) as process:
+        process.wait(60)
+    assert loopback._wait([process], time.monotonic()) == (None, False)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_no_rank_outlives_a_run(tmp_path: Path, number: int) -> None:
     program = (

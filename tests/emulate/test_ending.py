@@ -3,8 +3,10 @@
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +16,8 @@ from emulated import PROGRAMS, RunProgram, two_hosts
 from pyroute2 import IPRoute
 
 from hetcomm.emulate import ClusterError, run
+from hetcomm.emulate.job import Job
+from hetcomm.emulate.supervisor import Supervisor
 
 # Alone: these tests look at all namespaces and links of this machine.
 pytestmark = [pytest.mark.needs("namespaces"), pytest.mark.alone]
@@ -38,6 +42,22 @@ def test_a_timeout_ends_the_run(run_program: RunProgram) -> None:
     assert result.timed_out and not result.ok, lines
     assert result.failed_rank is None
     assert result.exit_codes == (-signal.SIGTERM, -signal.SIGTERM)
+
+
+def test_ranks_that_end_with_the_timeout_are_in_time() -> None:
+    front, theirs = socket.socketpair()
+    with front, theirs:
+        supervisor = Supervisor(Job(two_hosts(), ("true",), {}, 1, 60.0, 15.0, None), theirs)
+        supervisor._terminate_at = time.monotonic()
+
+        def end() -> None:
+            supervisor._on_exit(0, 0)
+            supervisor._on_exit(1, 0)
+
+        front.send(b"x")
+        supervisor._watch(theirs, end)
+        supervisor._wait()
+        assert not supervisor._timed_out
 
 
 def test_stray_children_end_with_the_run(tmp_path: Path) -> None:
