@@ -8,11 +8,13 @@ from typing import Annotated
 
 import typer
 
+from hetcomm.bench.start import check_folder
+
 from .cluster import load
 from .error import ClusterError
 from .launch import run
 
-EXIT_FAILED, EXIT_BAD_CLUSTER, EXIT_TIMED_OUT = 1, 2, 124
+EXIT_FAILED, EXIT_REFUSED, EXIT_TIMED_OUT = 1, 2, 124
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 
 
@@ -37,21 +39,35 @@ def emulate(
 ) -> None:
     """Run a multi-host job on this machine: a namespace per host, links shaped by the kernel.
 
-    Exits with 0 if every rank did, 1 if a rank failed, 2 if the cluster cannot be made, 124 after
-    the timeout.
+    Exits with 0 if every rank did, 1 if a rank failed, 2 if the cluster cannot be made or the
+    report cannot be written, 124 after the timeout, 130 after Ctrl-C.
     """
+    if report is not None:
+        check_folder("--report: ", report)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         cluster = load(cluster_file, order)
         result = run(cluster, command, timeout=timeout, port=port)
     except ClusterError as error:
         typer.echo(f"hetcomm emulate: {error}", err=True)
-        raise typer.Exit(EXIT_BAD_CLUSTER) from None
+        raise typer.Exit(EXIT_REFUSED) from None
     except KeyboardInterrupt:
         typer.echo("hetcomm emulate: interrupted; every rank was ended", err=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     typer.echo(result.table())
     typer.echo(f"hetcomm emulate: {result.verdict()}", err=not result.ok)
     if report is not None:
-        report.write_text(json.dumps(result.as_json(), indent=2) + "\n")
+        _write(report, json.dumps(result.as_json(), indent=2) + "\n")
     raise typer.Exit(EXIT_TIMED_OUT if result.timed_out else 0 if result.ok else EXIT_FAILED)
+
+
+def _write(report: Path, text: str) -> None:
+    try:
+        report.write_text(text)
+    except OSError as error:
+        typer.echo(
+            f"hetcomm emulate: --report: expected a file that can be written, got {report}: "
+            f"{error.strerror}; choose another",
+            err=True,
+        )
+        raise typer.Exit(EXIT_REFUSED) from None
