@@ -74,7 +74,8 @@ class Layout:
 
     batch and micro_batch are samples: of one optimizer step of the whole job, and of one forward
     pass of one replica. weights, gradients and optimizer_states name the levels that partition
-    them among the replicas of a stage ("rank": not at all). codec is the bridge's, for gradients.
+    them among the replicas of a stage ("rank": not at all). plan.partition() needs weights,
+    gradients and optimizer_states from narrow to wide. codec is the bridge's, for gradients.
     shares: the micro-batches of each replica in a step; none: equally many.
 
     Raises hetcomm.InvalidArgumentError where the parts do not fit together.
@@ -276,10 +277,11 @@ def _check_stage(at: str, stage: Stage, layout: Layout) -> None:
 
 
 def _check_ranks(layout: Layout) -> None:
-    ranks = layout.ranks
-    for rank in ranks:
-        _whole("layout: a rank", rank, 0)
-    twice = sorted(rank for rank, count in Counter(ranks).items() if count > 1)
+    for stage in layout.stages:
+        for replica in stage.replicas:
+            for rank in replica.ranks:
+                _whole("layout: a rank", rank, 0)
+    twice = sorted(rank for rank, count in Counter(layout.ranks).items() if count > 1)
     if twice:
         _refuse("layout: ranks", "each rank once", f"{twice} again", "give each rank one place")
 

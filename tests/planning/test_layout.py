@@ -90,6 +90,8 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         replace(layout, stages=(first, replace(second, replicas=(Replica((2,)),))))
     with pytest.raises(hetcomm.InvalidArgumentError, match=r"each rank once, got \[4\] again"):
         replace(layout, stages=(first, replace(second, replicas=(Replica((4,)), Replica((3,))))))
+    with pytest.raises(hetcomm.InvalidArgumentError, match=r"a rank: expected a whole .*, got a"):
+        replace(layout, stages=(first, replace(second, replicas=(Replica(("a",)), Replica((3,))))))
     with pytest.raises(hetcomm.InvalidArgumentError, match="a divisor of the stage's largest, 3"):
         replace(layout, stages=(replace(first, replicas=(Replica((0, 1, 2)), Replica((4, 5)))),))
     with pytest.raises(hetcomm.InvalidArgumentError, match=r"context degree: .* at least 1, got 0"):
