@@ -211,14 +211,14 @@ _COMMON = {
     "sequence": "max_position_embeddings",
     "vocabulary": "vocab_size",
 }
-_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 _OPT_OFFSET = 2  # OPT's table of positions has two rows more
 
 
 def from_hugging_face(config: dict[str, Any], sequence: int | None = None) -> Model:
     """The model of a config.json of GPT-2, GPT-NeoX, OPT or Llama.
 
-    Raises hetcomm.InvalidArgumentError for another family or a missing key.
+    Raises hetcomm.InvalidArgumentError for another family, a missing key or another dtype.
     """
     family = config.get("model_type")
     if family not in _FAMILIES:
@@ -234,9 +234,12 @@ def from_hugging_face(config: dict[str, Any], sequence: int | None = None) -> Mo
     table["key_value_heads"] = table.get("key_value_heads") or 0
     if family == "opt":
         table["positions"] = (table["positions"] or 0) + _OPT_OFFSET
-    size = _BYTES.get(str(config.get("torch_dtype") or config.get("dtype") or "float32"), 4)
+    dtype = str(config.get("torch_dtype") or config.get("dtype") or "float32")
+    if dtype not in _BYTES:
+        refuse("torch_dtype", f"one of {', '.join(_BYTES)}", dtype, "write the sizes as JSON")
+    size = _BYTES[dtype]
     # Weights and gradients of two bytes have a copy of the weights in float32 beside Adam's states.
-    states = 8 if size == 4 else 12
+    states = 12 if size == 2 else 2 * size
     return Model(
         **(table | ({"sequence": sequence} if sequence else {})),
         weight_bytes=size,

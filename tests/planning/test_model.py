@@ -96,6 +96,12 @@ def test_a_model_that_was_written_loads_as_it_was(tmp_path) -> None:
     assert Model.load(tmp_path / "model.json") == model
 
 
+@pytest.mark.parametrize(("dtype", "sizes"), [("float64", (8, 16)), ("float16", (2, 12))])
+def test_the_dtype_gives_the_bytes(dtype: str, sizes: tuple[int, int], tmp_path) -> None:
+    model = load(GPT2 | {"torch_dtype": dtype}, tmp_path)
+    assert (model.weight_bytes, model.state_bytes) == sizes
+
+
 def test_kinds_of_layers() -> None:
     model = Model(2, 64, 4, 32, 512, 256)
     assert [model.kind(layer) for layer in range(4)] == ["embedding", "block", "block", "head"]
@@ -115,6 +121,7 @@ def test_kinds_of_layers() -> None:
         ({"model_type": "bert"}, r"one of .*'gpt2'.*, got bert"),
         ({k: v for k, v in GPT2.items() if k != "n_layer"}, "model.blocks"),
         (GPT2 | {"n_head": 7}, "a divisor of 768"),
+        (GPT2 | {"torch_dtype": "int8"}, r"torch_dtype: expected one of float64, .*, got int8"),
         (GPT2 | {"n_embd": 0}, "at least 1"),
         ({"hetcomm model": 2}, "version 1, got 2"),
         ({"hetcomm model": 1, "depth": 3}, "depth"),
