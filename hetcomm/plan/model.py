@@ -25,7 +25,7 @@ class Model:
     weight_bytes and activation_bytes are of one element; state_bytes is of one parameter's
     optimizer states, with Adam 8, and 12 with another copy of the weights in float32.
 
-    Raises hetcomm.InvalidArgumentError for sizes below 1.
+    Raises hetcomm.InvalidArgumentError for sizes below 1, and for heads that do not divide evenly.
     """
 
     blocks: int
@@ -52,7 +52,8 @@ class Model:
             if each.type == "int":
                 least = 0 if each.name in ("positions", "key_value_heads", "state_bytes") else 1
                 whole(f"model.{each.name}", value, least)
-        divisible("heads", self.hidden, self.heads)
+        divisible("model.heads", self.hidden, self.heads)
+        divisible("model.key_value_heads", self.heads, self.key_value_heads or self.heads)
 
     @property
     def layers(self) -> int:
@@ -97,7 +98,7 @@ class Model:
             return table + self.positions * self.hidden
         if kind == "head":
             return norm + (0 if self.tied else table)
-        divisible("tensor parallelism", self.heads, tensor)
+        divisible("tensor degree", self.heads, tensor)
         matrices, shared, whole_biases = self._matrices()
         return matrices // tensor + shared // tensor + whole_biases + 2 * norm
 

@@ -52,4 +52,4 @@ def whole(what: str, value: Any, least: int) -> None:
 def divisible(what: str, value: int, degree: int) -> None:
     """Raises hetcomm.InvalidArgumentError unless the degree divides the value."""
     if degree < 1 or value % degree:
-        refuse(f"the degree {degree} of {what}", f"a divisor of {value}", degree, "change it")
+        refuse(what, f"a divisor of {value}", degree, "change it")

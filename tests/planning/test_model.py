@@ -62,7 +62,7 @@ def test_tensor_ranks_share_matrices_and_copy_norms() -> None:
     h, f = 64, 256
     shared = 4 * h * h + 2 * h * f + 3 * h + f  # matrices, and biases of the column-parallel ones
     assert model.parameters("block", 4) == shared // 4 + 2 * h + 4 * h
-    with pytest.raises(hetcomm.InvalidArgumentError, match="degree 3 of tensor parallelism"):
+    with pytest.raises(hetcomm.InvalidArgumentError, match=r"tensor degree: .* a divisor of 4"):
         model.parameters("block", 3)
 
 
@@ -120,7 +120,8 @@ def test_kinds_of_layers() -> None:
     [
         ({"model_type": "bert"}, r"one of .*'gpt2'.*, got bert"),
         ({k: v for k, v in GPT2.items() if k != "n_layer"}, "model.blocks"),
-        (GPT2 | {"n_head": 7}, "a divisor of 768"),
+        (GPT2 | {"n_head": 7}, "model.heads: expected a divisor of 768, got 7"),
+        (LLAMA | {"num_key_value_heads": 6}, "model.key_value_heads: expected a divisor of 32"),
         (GPT2 | {"torch_dtype": "int8"}, r"torch_dtype: expected one of float64, .*, got int8"),
         (GPT2 | {"n_embd": 0}, "at least 1"),
         ({"hetcomm model": 2}, "version 1, got 2"),
