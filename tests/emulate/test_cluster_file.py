@@ -1,7 +1,7 @@
 """Cluster files: parsed values, and the error for every other text."""
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -18,12 +18,23 @@ from hetcomm.emulate.cluster import (
     parse_rate,
 )
 from hetcomm.emulate.cluster_text import text as text_of
+from hetcomm.emulate.job import Job
 from hetcomm.emulate.network import FASTEST_SHAPED, note
 from hetcomm.emulate.vendors import environment, library
 
 EXAMPLES = Path(__file__).parents[2] / "examples/clusters"
 NIC = '[[host.nic]]\nrate = "1gbit"\n'
 HOST = f'[[host]]\nname = "red0"\nranks = 2\n{NIC}'
+
+
+def test_the_page_names_every_key_and_every_variable() -> None:
+    page = (EXAMPLES / "README.md").read_text()
+    for one in (Host, Nic):
+        for key in fields(one):
+            assert f" {key.name} = " in page or f"`{key.name}`" in page or key.name == "nics", key
+    cluster = Cluster((Host("red0", 1, (Nic(),)),))
+    for variable in Job(cluster, ("true",), {}, 1, None, 15.0, None).environment_of(0):
+        assert f"`{variable}`" in page, variable
 
 
 def test_a_full_file_loads(tmp_path: Path) -> None:
