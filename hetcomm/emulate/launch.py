@@ -52,10 +52,12 @@ def run(
     """Runs `command` once per rank of `cluster` and waits for all of them.
 
     `env` is the ranks' environment (default: this process's), with RANK, WORLD_SIZE and the like
-    added, and with a new job key if it has none. After `timeout` seconds, or `grace` seconds after
-    the first rank fails, all ranks get SIGTERM, and 5 s later SIGKILL. `stdout` takes the output of
-    ranks: a text stream gets lines with the prefix `[rank host]` (default: sys.stdout), a directory
-    gets a file `rank-N.log` per rank. Ranks have no terminal, and an empty stdin.
+    added, and with a new job key if it has none. `port` becomes MASTER_PORT. The hosts have
+    ports of their own, so any port is free. After `timeout` seconds (None: no limit), or `grace`
+    seconds after the first rank fails, all ranks get SIGTERM, and 5 s later SIGKILL. `stdout` takes
+    the output of ranks: a text stream gets lines with the prefix `[rank host]` (default:
+    sys.stdout), a directory gets a file `rank-N.log` per rank. Ranks have no terminal, and an empty
+    stdin.
 
     The result's `notes` name what the machine does not permit, where the cluster works without. The
     logger `hetcomm.emulate` warns of each note once per process.

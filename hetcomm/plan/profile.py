@@ -70,7 +70,12 @@ NO_WORK = HostWork(0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measurement; times include the collectives of the tensor group."""
+    """One measurement.
+
+    device: a key of Profile.devices. layer: "embedding", "block" or "head". micro_batch: samples.
+    tensor: the degree. forward, backward: seconds of one layer, with the collectives of the tensor
+    group.
+    """
 
     device: str
     layer: str

@@ -101,7 +101,8 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a rank is. zone: of the cluster; hosts are in one zone."""
+    """Where a rank is. host: its name. device: its kind, as in the keys of Curves. zone: of the
+    cluster; a host is in one zone."""
 
     host: str
     device: str
@@ -112,8 +113,9 @@ class Place:
 class Curves:
     """A network of measured curves between hosts and inside hosts.
 
-    between: [(place without host) of the source, of the target] -> curves by number of flows.
-    inside: device -> curves by number of ranks; a device without: one rank per host.
+    places: of each rank. between: [((zone, device) of the source, (zone, device) of the target)] ->
+    a curve for each measured number of flows. inside: [device] -> the same for flows inside a host,
+    each from one rank to another; a device with one rank per host needs none.
     """
 
     places: Sequence[Place]

@@ -26,12 +26,14 @@ from hetcomm.plan.refuse import refuse
 class Prediction:
     """What a step of a layout takes.
 
-    tflops: of the model's own operations per second and device, in 10^12; a second forward pass of
-    recompute does not count. memory: by rank. over: ranks that need more memory than their device
-    has. timelines: of each replica; equal replicas share one.
-    parts: by (stage, replica), the seconds of the step by cause; they add up to `seconds`. Updates
-    are new weights that delay the next step. error: the largest relative error that the profile
-    states for a layer's times.
+    seconds: from a step's begin to the next one's. tflops: of the model's own operations per second
+    and device, in 10^12; a second forward pass of recompute does not count. memory: by rank. over:
+    ranks that need more memory than their device has. timelines: of each replica; equal replicas
+    share one. error: the largest relative error that the profile states for a layer's times.
+    parts: by (stage, replica), seconds by cause: forward, backward, weights (zero bubble's passes
+    for weights), receive (a processor's work on what came), waiting, barrier (for other replicas),
+    gradients, optimizer, updates (new weights that delay the next step), end (for other stages).
+    They add up to `seconds`.
     """
 
     seconds: float
@@ -49,7 +51,8 @@ class Prediction:
         return max(each.total for each in self.memory.values())
 
     def waits(self, stage: int, replica: int = 0) -> dict[str, float]:
-        """Seconds that a stage waits, by what it waits for."""
+        """Seconds that a stage waits, by what it waits for: "activation", "gradient", or "send" for
+        the transfer of its own result. A key without seconds is absent."""
         return dict(self.timelines[replica].waits[stage])
 
     def trace(self) -> str:

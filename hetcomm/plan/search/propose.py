@@ -30,9 +30,11 @@ class Limits:
     """What a search may take and vary.
 
     tensors: degrees; None: those that the profile measured. contexts: degrees of context
-    parallelism. every_rank: no rank may be idle. alpha: the fastest kind of device counts as this
-    much faster when layers are divided (Holmes, arXiv 2312.03549). tolerance: the search ends when
-    no layout can be faster by more than this share. seconds: of the search.
+    parallelism. micro_batches: samples of a pass. schedules: all by default. codecs: of gradients
+    on the bridge. recompute: values of Layout.recompute. every_rank: no rank may be idle. alpha:
+    the fastest kind of device counts as this much faster when layers are divided (Holmes, arXiv
+    2312.03549); 1: as fast as it is. tolerance: the search ends when no layout can be faster by
+    more than this share. seconds: of the search, at most. top: layouts to find, of unlike shapes.
     """
 
     tensors: Sequence[int] | None = None
