@@ -42,7 +42,7 @@ def demo(
         str | None,
         typer.Option(help="block, interleaved, random:SEED, or host,host,... one per rank."),
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Optimiser steps per run.")] = 60,
+    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps per run.")] = 60,
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights and batches.")] = 0,
     quick: Annotated[
         bool, typer.Option("--quick", help="A few steps of a tiny model; ignores --steps.")

@@ -32,7 +32,7 @@ class Planned:
         self.writes_metrics = self.job.is_last and self.job.replica == 0
 
     def step(self, windows: Tensor) -> float:
-        """One optimiser step; the mean loss over all ranks, on the last stage (else 0)."""
+        """One optimizer step; the mean loss over all ranks, on the last stage (else 0)."""
         share, losses = self.job.share(windows), list[Tensor]()
         given = (share[:, :-1],) if self.job.is_first else ()
         last = {"target": share[:, 1:], "losses": losses} if self.job.is_last else {}

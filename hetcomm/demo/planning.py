@@ -12,7 +12,7 @@ from rich.console import Console
 
 from hetcomm import _core
 from hetcomm.demo.launcher import RunError
-from hetcomm.demo.runs import MICROBATCHES, Settings, train
+from hetcomm.demo.runs import MICRO_BATCHES, Settings, train
 from hetcomm.demo.training import Comparison, Training
 from hetcomm.emulate import Cluster
 from hetcomm.explain import topology_of
@@ -204,7 +204,7 @@ def two_stages(model: Model, cluster: Cluster, batch: int) -> tuple[Layout, Runt
         Stage((span,), tuple(Replica((rank,)) for rank in own))
         for span, own in (((0, middle), ranks[:half]), ((middle, model.layers), ranks[half:]))
     )
-    layout = Layout(stages, batch, batch // (half * MICROBATCHES))
+    layout = Layout(stages, batch, batch // (half * MICRO_BATCHES))
     return layout, Runtime(overlap_gradients=False, flat_gradients=True)
 
 

@@ -18,7 +18,7 @@ from hetcomm.demo.vendors import STEPS, first_steps, with_vendors
 from hetcomm.emulate import Cluster
 
 HERE = Path(__file__).parent
-MICROBATCHES = 4
+MICRO_BATCHES = 4
 SMALLEST_BATCH = 8
 
 
@@ -38,8 +38,8 @@ class Settings:
 
     @property
     def batch(self) -> int:
-        """Sequences per step: the smallest batch that every rank and microbatch shares evenly."""
-        pieces = self.cluster.ranks * MICROBATCHES // 2
+        """Sequences per step: the smallest batch that every rank and micro-batch shares evenly."""
+        pieces = self.cluster.ranks * MICRO_BATCHES // 2
         return -(-SMALLEST_BATCH // pieces) * pieces
 
 
@@ -102,7 +102,7 @@ def train(
         "--steps": settings.steps,
         "--seed": settings.seed,
         "--batch": settings.batch,
-        "--microbatches": MICROBATCHES,
+        "--micro-batches": MICRO_BATCHES,
     }
     words = [str(word) for option in options.items() for word in option]
     words += [word for name, size in settings.model.items() for word in (f"--{name}", str(size))]

@@ -29,7 +29,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-# Optimisers import it late. Its default arguments would then hold the default group, and
+# Optimizers import it late. Its default arguments would then hold the default group, and
 # destroy_process_group could not end the group. So it is imported before there is a group.
 import torch.distributed.nn
 from torch import Tensor, nn
@@ -122,7 +122,7 @@ class DataParallel:
         self.writes_metrics = dist.get_rank() == 0
 
     def step(self, windows: Tensor) -> float:
-        """One optimiser step; the mean loss over all ranks."""
+        """One optimizer step; the mean loss over all ranks."""
         share = windows.chunk(dist.get_world_size())[dist.get_rank()]
         loss = cross_entropy(self.model(share[:, :-1]), share[:, 1:])
         loss.backward()
@@ -150,12 +150,12 @@ class Pipeline:
         middle = len(model) // 2
         self.model = model[middle:] if self.is_last else model[:middle]
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=arguments.learning_rate)
-        self.microbatches, self.width = arguments.microbatches, arguments.width
+        self.micro_batches, self.width = arguments.micro_batches, arguments.width
         self.writes_metrics = self.is_last and self.replica == 0
 
     def step(self, windows: Tensor) -> float:
-        """One optimiser step; the mean loss over all ranks, on the last stage (else 0)."""
-        share = windows.chunk(self.replicas)[self.replica].chunk(self.microbatches)
+        """One optimizer step; the mean loss over all ranks, on the last stage (else 0)."""
+        share = windows.chunk(self.replicas)[self.replica].chunk(self.micro_batches)
         loss = self.run_last(share) if self.is_last else self.run_first(share)
         parameters = self.model.parameters()
         gradients = [leaf.grad for leaf in parameters if leaf.grad is not None]
@@ -169,7 +169,7 @@ class Pipeline:
         return loss.item() / self.replicas
 
     def run_first(self, share: tuple[Tensor, ...]) -> Tensor:
-        """Alternates forward and backward, one microbatch ahead, so no stage waits for long."""
+        """Alternates forward and backward, one micro-batch ahead, so no stage waits for long."""
         outputs, sent = [], []
         for index, windows in enumerate(share):
             outputs.append(self.model(windows[:, :-1]))
@@ -187,7 +187,7 @@ class Pipeline:
         output.backward(gradient)
 
     def run_last(self, share: tuple[Tensor, ...]) -> Tensor:
-        """Sends the gradient of each microbatch back at once."""
+        """Sends the gradient of each micro-batch back at once."""
         total, sent = torch.zeros(()), []
         for windows in share:
             activation = torch.empty(len(windows), windows.shape[1] - 1, self.width)
@@ -277,7 +277,7 @@ def parse_arguments() -> argparse.Namespace:
         "--batch", type=int, default=BATCH, help="sequences per step over all ranks"
     )
     parser.add_argument(
-        "--microbatches", type=int, default=4, help="per replica and step (pipeline)"
+        "--micro-batches", type=int, default=4, help="per replica and step (pipeline)"
     )
     parser.add_argument("--context", type=int, default=CONTEXT, help="bytes per sequence")
     parser.add_argument("--width", type=int, default=WIDTH)
@@ -297,14 +297,14 @@ def check_arguments(arguments: argparse.Namespace, world: int) -> None:
         )
     if arguments.layout == "planned":
         return  # hetcomm.plan checks the batch
-    pieces = world if arguments.layout == "ddp" else world // 2 * arguments.microbatches
+    pieces = world if arguments.layout == "ddp" else world // 2 * arguments.micro_batches
     if arguments.layout == "pipeline" and world % 2:
         raise ValueError(
             f"the pipeline needs an even number of ranks, got {world}; add or drop one"
         )
     if arguments.batch % pieces:
         raise ValueError(
-            f"expected --batch to be a multiple of {pieces} (one share per rank or microbatch), "
+            f"expected --batch to be a multiple of {pieces} (one share per rank or micro-batch), "
             f"got {arguments.batch}"
         )
 

@@ -106,14 +106,14 @@ def test_every_layout_computes_the_same_training(launch: Launch) -> None:
     ],
 )
 def test_uneven_shares_are_rejected(layout: str, batch: int, ranks: int, message: str) -> None:
-    arguments = argparse.Namespace(layout=layout, plan=None, batch=batch, microbatches=4, codec="")
+    arguments = argparse.Namespace(layout=layout, plan=None, batch=batch, micro_batches=4, codec="")
     with pytest.raises(ValueError, match=message):
         trainer.check_arguments(arguments, ranks)
 
 
 def test_a_codec_is_for_data_parallel() -> None:
     arguments = argparse.Namespace(
-        layout="pipeline", plan=None, batch=8, microbatches=4, codec="int8"
+        layout="pipeline", plan=None, batch=8, micro_batches=4, codec="int8"
     )
     with pytest.raises(ValueError, match="--codec is for the layout ddp, got pipeline"):
         trainer.check_arguments(arguments, 4)
