@@ -1,5 +1,7 @@
 #include "bootstrap/agreement.h"
 
+#include <sys/eventfd.h>
+
 #include <charconv>
 
 #include "base/config.h"
@@ -26,7 +28,12 @@ std::string packed(const Status& failure) {
 }  // namespace
 
 Agreement::Agreement(Store& store, int rank, int size, std::string group, const Deadline& deadline)
-    : store_(store), rank_(rank), size_(size), group_(std::move(group)), deadline_(deadline) {}
+    : store_(store),
+      rank_(rank),
+      size_(size),
+      group_(std::move(group)),
+      deadline_(deadline),
+      spare_(eventfd(0, EFD_CLOEXEC)) {}
 
 std::vector<std::string> Agreement::stage(const std::string& name,
                                           const std::function<std::string()>& part) {
@@ -40,6 +47,7 @@ std::vector<std::string> Agreement::stage(const std::string& name,
     cause = attributed(Status(Code::transport, std::string("set-up: ") + error.what()));
   }
   const bool failed = !cause.ok();
+  if (failed) spare_ = Descriptor();
   try {
     char sign = kSuccess;
     if (failed) sign = may_be_consequence(cause) ? kConsequence : kOwnFailure;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/descriptor.h"
 #include "base/status.h"
 #include "bootstrap/store.h"
 
@@ -41,6 +42,7 @@ class Agreement {
   const int rank_, size_;
   const std::string group_;
   const Deadline deadline_;
+  Descriptor spare_;  // closed before a failure is published, because the store may need one
 };
 
 }  // namespace hetcomm

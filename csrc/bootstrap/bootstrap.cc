@@ -165,6 +165,15 @@ void set_up(Group& group, Store& given, const BootstrapOptions& options) {
   log_group(group);
 }
 
+// Takes the parts of a failed group out of the executor.
+void withdraw(Group& group) {
+  if (group.health) group.executor->remove(group.health.get());
+  if (!group.queue->paths) return;
+  group.executor->detach(group.queue);
+  const auto held = group.executor->lock();
+  group.queue->paths->drop_links();  // the transport may be about to open them
+}
+
 }  // namespace
 
 std::unique_ptr<Group> bootstrap(Store& store, const BootstrapOptions& options) {
@@ -173,10 +182,7 @@ std::unique_ptr<Group> bootstrap(Store& store, const BootstrapOptions& options) 
   try {
     set_up(*group, store, options);
   } catch (...) {
-    if (group->queue->paths) {
-      const auto held = group->executor->lock();
-      group->queue->paths->drop_links();  // the transport may be about to open them
-    }
+    withdraw(*group);
     throw;
   }
   return group;

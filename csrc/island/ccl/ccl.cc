@@ -292,7 +292,13 @@ std::unique_ptr<Island> open_ccl_island(const CclOptions& options, Deadline dead
   const bool asks = options.blocking && ask_ccl_to_connect();
   LibraryLog listening;
   auto communicator = CclCommunicator::open(options, deadline, listening, asks);
-  auto island = std::make_unique<CclIsland>(options, std::move(communicator), listening.network());
+  std::unique_ptr<CclIsland> island;
+  try {
+    island = std::make_unique<CclIsland>(options, communicator, listening.network());
+  } catch (...) {
+    communicator->abort();
+    throw;
+  }
   island->compare_network();
   return island;
 }

@@ -21,7 +21,7 @@ constexpr auto kReasonBound = std::chrono::seconds(3);  // if the library notice
 // The result of a function; shared with its thread, which may run longer than anybody waits.
 struct Opening {
   std::mutex mutex;
-  bool abandoned = false;
+  bool abandoned = false, over = false;
   Status status;
   nccl::Result result = nccl::in_progress;
 };
@@ -84,7 +84,12 @@ std::shared_ptr<CclCommunicator> CclCommunicator::open(const CclOptions& options
   const auto begin = [made, options] { return made->begin(options); };
   made->perform("ncclCommInitRankConfig", begin, options, deadline);
   const bool may_be_late = made->library_.version_number >= kConnectsAtFirstUse;
-  made->add_blocking(options, deadline, asks_to_connect && may_be_late && log.silent());
+  try {
+    made->add_blocking(options, deadline, asks_to_connect && may_be_late && log.silent());
+  } catch (...) {
+    made->abort();
+    throw;
+  }
   return made;
 }
 
@@ -169,6 +174,7 @@ bool CclCommunicator::perform(const char* function, std::function<nccl::Result()
     std::lock_guard lock(opening->mutex);
     opening->status = status;
     opening->result = result;
+    opening->over = true;
     if (opening->abandoned) self->finish();
   });
   Status other_failure;
@@ -184,6 +190,7 @@ bool CclCommunicator::perform(const char* function, std::function<nccl::Result()
   nccl::Result result = nccl::in_progress;
   {
     std::lock_guard lock(opening->mutex);
+    returned |= opening->over;  // perhaps since the last wait
     opening->abandoned = !returned;
     if (returned) result = opening->result;
     if (!opening->status.ok() && !first) abort();

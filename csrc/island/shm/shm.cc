@@ -49,13 +49,12 @@ class ShmIsland final : public Island {
         peers_(segment_, options_) {
     check_shape();
     peers_.introduce();
-    attach(deadline);
-    peers_.probe();
-    segment_.member(options.member).attached.store(kProbed, std::memory_order_release);
-    await(kProbed, deadline);
-    peers_.conclude();
-    for (int lane = 0; lane < options.lanes; ++lane) {
-      lanes_.push_back(std::make_unique<Lane>(segment_, doorbell_, peers_, options_, lane));
+    attach();
+    try {
+      join(deadline);
+    } catch (...) {  // ends the wait of the other members
+      segment_.poison(options.member);
+      throw;
     }
   }
 
@@ -89,7 +88,8 @@ class ShmIsland final : public Island {
 
  private:
   void check_shape() const;
-  void attach(Deadline deadline);
+  void attach();
+  void join(Deadline deadline);
   void await(uint64_t stage, Deadline deadline);
   std::string missing(uint64_t stage) const;
 
@@ -124,16 +124,26 @@ std::string ShmIsland::missing(uint64_t stage) const {
   return ranks;
 }
 
-void ShmIsland::attach(Deadline deadline) {
+void ShmIsland::attach() {
   uint64_t absent = 0;
   if (!segment_.member(options_.member).attached.compare_exchange_strong(absent, kIntroduced)) {
     throw Error(Code::invalid_argument, "shared memory " + options_.name + ": member " +
                                             std::to_string(options_.member) +
                                             " has come before; give every rank its own index");
   }
+}
+
+void ShmIsland::join(Deadline deadline) {
   await(kIntroduced, deadline);
   Handover::withdraw(options_.name);
   handover_.reset();
+  peers_.probe();
+  segment_.member(options_.member).attached.store(kProbed, std::memory_order_release);
+  await(kProbed, deadline);
+  peers_.conclude();
+  for (int lane = 0; lane < options_.lanes; ++lane) {
+    lanes_.push_back(std::make_unique<Lane>(segment_, doorbell_, peers_, options_, lane));
+  }
 }
 
 void ShmIsland::await(uint64_t stage, Deadline deadline) {
