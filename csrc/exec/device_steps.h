@@ -15,7 +15,11 @@ class DeviceSteps final : public Processor {
   // No step starts before the event `filled`, if there is one. `events`: one for each step, because
   // making an event may wait for the device, and steps start under the executor's lock.
   DeviceSteps(const Plan& plan, Streams& streams, Event filled, std::vector<Event>& events)
-      : plan_(plan), streams_(streams), filled_(filled), events_(events) {}
+      : plan_(plan),
+        streams_(streams),
+        device_(*streams.device()),
+        filled_(filled),
+        events_(events) {}
   ~DeviceSteps() override;
   DeviceSteps(const DeviceSteps&) = delete;
 
@@ -44,7 +48,7 @@ class DeviceSteps final : public Processor {
     Stream stream;
     Event event;
   };
-  Device& device() const { return *streams_.device(); }
+  Device& device() const { return device_; }
   Status copy(const Step& step, const Operands& operands) override;
   Status reduce(const Step& step, const Operands& operands) override;
   Status encode(const Step& step, const Operands& operands) override;
@@ -53,6 +57,7 @@ class DeviceSteps final : public Processor {
 
   const Plan& plan_;
   Streams& streams_;
+  Device& device_;             // a run may outlive the streams of its communicator
   Stream enqueued_ = nullptr;  // the stream of the newest step
   Event filled_;
   std::vector<Event>& events_;    // that no step uses yet

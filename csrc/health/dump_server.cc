@@ -77,7 +77,12 @@ class DumpServer : public Monitor {
     for (int refused = 0; clients_.size() < kMostClients && refused < kMostRefused;) {
       ProcessDescriptor accepted(
           accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      if (accepted < 0) break;
+      if (accepted < 0 && (errno == EINTR || errno == ECONNABORTED)) {
+        ++refused;
+        continue;
+      }
+      // Without descriptors the client stays in the queue, and regular polls try again.
+      if (accepted < 0) return watch_listener(errno == EAGAIN);
       ucred peer{};
       socklen_t length = sizeof peer;
       if (getsockopt(accepted, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 ||

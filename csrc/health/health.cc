@@ -191,6 +191,8 @@ void Health::on_news(int origin, int from, const std::string& bytes) {
                              news.why.ok() ? "" : news.why.details().message};
       agreed_changed_.notify_all();
       lost_.erase(origin);
+      silent_.erase(origin);
+      note_silence(origin, true);
       return;
     case News::Kind::refusal:
       peer_refusals_[news.sequence] = {news.why};
