@@ -2,6 +2,9 @@
 
     .venv/bin/python bench/oracles/papers.py [ROWS.json]
 
+The row with the fewest bytes between hosts calibrates a family: it shows best what a device
+computes.
+
 papers.json holds the facts, their sources, and what is assumed where a paper is silent. No paper
 says how much of the collectives runs beside the passes. So each row has two predictions: with
 collectives after the passes, and beside them. A family is calibrated for each.
@@ -27,6 +30,10 @@ from hetcomm.plan.profile import Device, Profile, Row
 
 ROWS = Path(__file__).parent / "papers.json"
 DEVICE = "device"
+# Seconds of a ring with the protocol for long messages: its start, a step over a network, a step
+# over NVLink. NCCL chooses algorithms by these (src/graph/tuning.cc, commit 01afd20 of 2020).
+START, BETWEEN, INSIDE = 8.4e-6, 9.6e-6, 3.4e-6
+MODULES = 4  # matrices of a block, which DeepSpeed gathers one by one
 # Levels of weights, gradients and optimizer states; bytes of gathered weights and of reduced
 # gradients between hosts, over those without a codec: ZeRO++ sends int8 and int4 for 16 bits.
 METHODS = {
@@ -38,18 +45,30 @@ METHODS = {
 
 @dataclass
 class Quantised(Curves):
-    """Curves whose collectives between hosts carry fewer bytes."""
+    """Curves whose collectives between hosts carry fewer bytes, and whose rings have latency.
+
+    calls: of each all_gather, as DeepSpeed gathers one module at a time.
+    """
 
     weights: float = 1.0
     gradients: float = 1.0
+    calls: int = 1
 
     def collective(self, name: str, groups: Groups, size: int, codec: str = "none") -> float:
-        if any(self._crosses(group) for group in groups):
+        if any(self._hosts(group) > 1 for group in groups):
             size = round(size * (self.weights if name == "all_gather" else self.gradients))
-        return super().collective(name, groups, size, codec)
+        late = max((self._latency(group) for group in groups), default=0.0)
+        calls = self.calls if name == "all_gather" else 2 if name == "all_reduce" else 1
+        return super().collective(name, groups, size, codec) + calls * late
 
-    def _crosses(self, group: Sequence[int]) -> bool:
-        return len({self.places[rank].host for rank in group}) > 1
+    def _hosts(self, group: Sequence[int]) -> int:
+        return len({self.places[rank].host for rank in group})
+
+    def _latency(self, group: Sequence[int]) -> float:
+        """Of a ring through all hosts, as NCCL counts."""
+        between = self._hosts(group) - 1
+        inside = len(group) - 1 - between
+        return START + between * BETWEEN + inside * INSIDE if len(group) > 1 else 0.0
 
 
 def layout_of(family: dict[str, Any], method: str) -> Layout:
@@ -93,8 +112,9 @@ def prediction_of(
     inside = family["inside_GBps"]
     weights, gradients = METHODS[row["method"]][1]
     network = Quantised(
-        places, between, {DEVICE: [Curve(1, 0, 0, inside, inside)]}, weights, gradients
-    )
+        places, between, {DEVICE: [Curve(1, 0, 0, inside, inside)]}, weights, gradients,
+        MODULES if row["method"] != "states" else 1,
+    )  # fmt: skip
     runtime = Runtime(blocking=not beside, gather_beside=beside, overlap_gradients=beside)
     layout = layout_of(family, row["method"])
     return predict(model, layout, profile, network, [DEVICE] * ranks, runtime)
