@@ -39,15 +39,14 @@ void hierarchical(PlanBuilder& builder) {
   };
   // By segment and island.
   std::vector<std::vector<Slots>> sums(cut.size()), received(cut.size()), encoded(cut.size());
-  std::vector<Slots> relayed;  // by segment
   for (size_t s = 0; s < cut.size(); ++s) {
     const int64_t room = largest_part(cut[s].count, chunks, spec.dtype);
     const int relay = relay_of(cut[s]);
-    relayed.emplace_back(builder, cut[s].owners[std::max(relay, 0)], relay < 0 ? 0 : room, chunks);
     for (int island = 0; island < islands; ++island) {
       const bool foreign = topology.island_of(cut[s].block_of) != island;
       const bool alone = topology.island(island).size() == 1;
-      sums[s].emplace_back(builder, cut[s].owners[island], foreign && !alone ? room : 0, chunks);
+      const bool sums_here = foreign && (!alone || island == relay);
+      sums[s].emplace_back(builder, cut[s].owners[island], sums_here ? room : 0, chunks);
       received[s].emplace_back(builder, adder(cut[s], island), foreign ? room : 0, chunks);
       const bool encodes = foreign && builder.lossy();
       encoded[s].emplace_back(builder, cut[s].owners[island], encodes ? room : 0, chunks);
@@ -91,16 +90,15 @@ void hierarchical(PlanBuilder& builder) {
         builder.transfer(owner, sources[s][island], adder(cut[s], island), target);
         sources[s][island] = target;
       }
-      std::vector<Range> last = sources[s];
       if (relay >= 0) {
-        std::vector<Range> foreign = sources[s];
-        foreign.erase(foreign.begin() + own_island);
-        const Range sum = relayed[s].at(chunk, piece.count);
-        last = {sources[s][own_island], received[s][relay].at(chunk, piece.count)};
-        builder.reduce(cut[s].owners[relay], foreign, sum);
-        builder.transfer(cut[s].owners[relay], sum, cut[s].block_of, last[1]);
+        const Range own = sources[s][own_island], sum = sums[s][relay].at(chunk, piece.count),
+                    target = received[s][relay].at(chunk, piece.count);
+        sources[s].erase(sources[s].begin() + own_island);
+        builder.reduce(cut[s].owners[relay], sources[s], sum);
+        builder.transfer(cut[s].owners[relay], sum, cut[s].block_of, target);
+        sources[s] = {own, target};
       }
-      builder.reduce(cut[s].block_of, last,
+      builder.reduce(cut[s].block_of, sources[s],
                      in(Space::output, piece, -cut[s].block_of * block_bytes));
     }
   }

@@ -185,7 +185,7 @@ std::vector<int> relays_by_uplink(const Topology& topology, int64_t block_bytes)
   const auto islands = static_cast<int64_t>(topology.islands().size());
   std::vector<int> relays(islands, -1);
   if (islands < 3) return relays;
-  // Blocks that an island sends, and microseconds of a byte over its uplink.
+  // Blocks that an island sends, and microseconds of a byte over its uplink (MB/s).
   std::vector<double> sent, each;
   double step = 0;  // the longest time of an uplink in either direction
   for (const std::vector<int>& members : topology.islands()) {
@@ -195,14 +195,14 @@ std::vector<int> relays_by_uplink(const Topology& topology, int64_t block_bytes)
     step = std::max(step, each.back() * std::max(sent.back(), topology.size() - size));
   }
   for (int64_t island = 0; island < islands; ++island) {
-    const double more = sent[island] - sent[island] / static_cast<double>(islands - 1);
+    const auto size = static_cast<double>(topology.island(static_cast<int>(island)).size());
+    const double more = size * static_cast<double>(islands - 2);
     int64_t best = island;
     const auto after = [&](int64_t relay) { return (sent[relay] + more) * each[relay]; };
     for (int64_t relay = 0; relay < islands; ++relay) {
       if (2 * each[relay] > each[island]) continue;
       if (best == island || after(relay) < after(best)) best = relay;
     }
-    // MB/s, so microseconds
     const double block = static_cast<double>(block_bytes) * each[island];
     if (best == island || 2 * after(best) > step || block < kRelayedMicroseconds) continue;
     relays[island] = static_cast<int>(best);
