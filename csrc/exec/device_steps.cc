@@ -5,8 +5,8 @@
 namespace hetcomm {
 
 DeviceSteps::~DeviceSteps() {
-  for (const Started& started : started_) device().destroy_event(started.event);
-  for (Event event : in_graph_) device().destroy_event(event);
+  for (const Started& started : started_) device_.destroy_event(started.event);
+  for (Event event : in_graph_) device_.destroy_event(event);
 }
 
 Event DeviceSteps::leave_to_graph() {
@@ -19,7 +19,7 @@ Status DeviceSteps::await_filled(Stream stream) {
   if (filled_ == nullptr) return Status();
   if (std::find(awaiting_.begin(), awaiting_.end(), stream) != awaiting_.end()) return Status();
   awaiting_.push_back(stream);
-  return device().wait(stream, filled_);
+  return device_.wait(stream, filled_);
 }
 
 Status DeviceSteps::copy(const Step& step, const Operands& operands) {
@@ -28,7 +28,7 @@ Status DeviceSteps::copy(const Step& step, const Operands& operands) {
                                                         : streams_.inside();
   const Status status = await_filled(enqueued_);
   const auto bytes = static_cast<size_t>(step.target.bytes());
-  return status.ok() ? device().copy(operands.target, operands.sources[0], bytes, enqueued_)
+  return status.ok() ? device_.copy(operands.target, operands.sources[0], bytes, enqueued_)
                      : status;
 }
 
@@ -57,7 +57,7 @@ Status DeviceSteps::start(int index, const Operands& operands) {
   const Step& step = plan_.steps[index];
   Status status = step.kind->run(*this, step, operands);
   if (!status.ok()) return status;
-  status = device().record(events_.back(), enqueued_);
+  status = device_.record(events_.back(), enqueued_);
   if (status.ok()) {
     started_.push_back({index, enqueued_, events_.back()});
     events_.pop_back();
@@ -69,7 +69,7 @@ Status DeviceSteps::start(int index, const Operands& operands) {
 
 Status DeviceSteps::block(Stream stream) const {
   for (const Started& started : started_) {
-    if (const Status status = device().wait(stream, started.event); !status.ok()) return status;
+    if (const Status status = device_.wait(stream, started.event); !status.ok()) return status;
   }
   return Status();
 }
@@ -80,7 +80,7 @@ bool DeviceSteps::poll(std::vector<int>& over, Status& status) {
   std::erase_if(started_, [&](const Started& started) {
     if (std::find(busy.begin(), busy.end(), started.stream) != busy.end()) return false;
     Status failure;
-    const bool passed = device().passed(started.event, failure);
+    const bool passed = device_.passed(started.event, failure);
     if (!passed && failure.ok()) {
       busy.push_back(started.stream);
       return false;
@@ -91,7 +91,7 @@ bool DeviceSteps::poll(std::vector<int>& over, Status& status) {
     } else {
       over.push_back(started.step);
     }
-    device().destroy_event(started.event);
+    device_.destroy_event(started.event);
     return true;
   });
   return started_.size() != before;

@@ -48,7 +48,6 @@ class DeviceSteps final : public Processor {
     Stream stream;
     Event event;
   };
-  Device& device() const { return device_; }
   Status copy(const Step& step, const Operands& operands) override;
   Status reduce(const Step& step, const Operands& operands) override;
   Status encode(const Step& step, const Operands& operands) override;

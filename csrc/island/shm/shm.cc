@@ -52,8 +52,9 @@ class ShmIsland final : public Island {
     attach();
     try {
       join(deadline);
-    } catch (...) {  // ends the wait of the other members
+    } catch (...) {  // if one member gives up, all do
       segment_.poison(options.member);
+      Handover::withdraw(options.name);
       throw;
     }
   }
@@ -155,9 +156,6 @@ void ShmIsland::await(uint64_t stage, Deadline deadline) {
       pause = std::min(2 * pause, std::chrono::microseconds(2000));
       continue;
     }
-    // If one member gives up, all do.
-    segment_.poison(options_.member);
-    Handover::withdraw(options_.name);
     throw Error(Code::timeout, "shared memory of this host: expected all " +
                                    std::to_string(options_.members) + " ranks within " +
                                    format_seconds(deadline.timeout()) + "; missing: rank " + ranks +
