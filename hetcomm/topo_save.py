@@ -9,6 +9,7 @@ from hetcomm import _core
 from hetcomm.emulate import ClusterError
 from hetcomm.emulate.cluster import GPU_VENDORS, Cluster, Host, Nic, format_rate
 from hetcomm.emulate.cluster_text import text
+from hetcomm.files import writing
 
 
 def save(topology: _core.Topology, path: Path) -> None:
@@ -20,13 +21,8 @@ def save(topology: _core.Topology, path: Path) -> None:
         cluster = cluster_of(topology)
     except ClusterError as error:
         raise _core.InvalidArgumentError(f"--save: {error}") from error
-    try:
+    with writing("--save", path):
         path.write_text("".join(_comments(topology, cluster)) + text(cluster))
-    except OSError as error:
-        raise _core.InvalidArgumentError(
-            f"--save: expected a file that can be written, got {path}: {error.strerror}; "
-            "choose another path"
-        ) from error
 
 
 def cluster_of(topology: _core.Topology) -> Cluster:

@@ -18,8 +18,9 @@ from hetcomm.bench.measure import Effort
 from hetcomm.bench.progress import Page
 from hetcomm.bench.rank import EXIT_FAILED
 from hetcomm.bench.settings import Settings, distinct, parse_sizes
-from hetcomm.bench.start import ClusterFile, Order, Progress, Ranks, Start, Timeout, check_folder
+from hetcomm.bench.start import ClusterFile, Order, Progress, Ranks, Start, Timeout
 from hetcomm.bench.table import FORMATS, json_text, show, write
+from hetcomm.files import check_folder
 
 _KINDS = "; ".join(f"{name}: {kind.summary}" for name, kind in KINDS.items())
 

@@ -112,11 +112,3 @@ def run_here(
             print(f"hetcomm {command}: {error}", file=sys.stderr, flush=True)
         control.leave() if control.failure_shared else control.abandon(status)
         raise typer.Exit(status) from None
-
-
-def check_folder(what: str, file: Path) -> None:
-    """Raises InvalidArgumentError if the file's folder does not exist."""
-    if not file.absolute().parent.is_dir():
-        raise _core.InvalidArgumentError(
-            f"{what}expected an existing folder, got {file.absolute().parent}; create it"
-        )

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from hetcomm.bench.start import check_folder
+from hetcomm import _core
+from hetcomm.files import check_folder, writing
 
 from .cluster import load
 from .error import ClusterError
@@ -57,17 +58,10 @@ def emulate(
     typer.echo(result.table())
     typer.echo(f"hetcomm emulate: {result.verdict()}", err=not result.ok)
     if report is not None:
-        _write(report, json.dumps(result.as_json(), indent=2) + "\n")
+        try:
+            with writing("--report", report):
+                report.write_text(json.dumps(result.as_json(), indent=2) + "\n")
+        except _core.InvalidArgumentError as error:
+            typer.echo(f"hetcomm emulate: {error}", err=True)
+            raise typer.Exit(EXIT_REFUSED) from None
     raise typer.Exit(EXIT_TIMED_OUT if result.timed_out else 0 if result.ok else EXIT_FAILED)
-
-
-def _write(report: Path, text: str) -> None:
-    try:
-        report.write_text(text)
-    except OSError as error:
-        typer.echo(
-            f"hetcomm emulate: --report: expected a file that can be written, got {report}: "
-            f"{error.strerror}; choose another",
-            err=True,
-        )
-        raise typer.Exit(EXIT_REFUSED) from None

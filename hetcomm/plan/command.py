@@ -14,6 +14,7 @@ from rich.console import Console
 from hetcomm import _core
 from hetcomm.emulate import ClusterError
 from hetcomm.emulate.cluster import Cluster, load
+from hetcomm.files import writing
 from hetcomm.plan.join import join
 from hetcomm.plan.layout import SCHEDULES
 from hetcomm.plan.model import Model
@@ -102,7 +103,8 @@ def plan(
         ("--layout", layout, proposal.best.layout.text()),
     ):
         if path is not None:
-            _write(option, path, text)
+            with writing(option, path):
+                path.write_text(text)
     if picture is not None:
         from hetcomm.plan.search.picture import write_picture  # matplotlib takes a second to load
 
@@ -146,10 +148,3 @@ def _links(file: Path) -> _core.Profile:
     except (OSError, UnicodeDecodeError) as error:
         text = f"--links: expected a profile of hetcomm tune in {file}: {error}"
         raise _core.InvalidArgumentError(f"{text}; make one by hetcomm tune {file}") from None
-
-
-def _write(option: str, path: Path, text: str) -> None:
-    try:
-        path.write_text(text)
-    except OSError as error:
-        refuse(option, "a file that can be written", f"{path}: {error.strerror}", "choose another")

@@ -11,7 +11,8 @@ from hetcomm import _core
 from hetcomm.bench.measure import Effort
 from hetcomm.bench.progress import Page
 from hetcomm.bench.settings import Settings, parse_sizes
-from hetcomm.bench.start import ClusterFile, Order, Progress, Ranks, Start, Timeout, check_folder
+from hetcomm.bench.start import ClusterFile, Order, Progress, Ranks, Start, Timeout
+from hetcomm.files import check_folder
 from hetcomm.tune.measure import COLLECTIVES, run
 from hetcomm.tune.table import show
 

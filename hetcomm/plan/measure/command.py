@@ -13,8 +13,9 @@ import typer
 from hetcomm import _core, rendezvous
 from hetcomm.bench.control import ControlChannel
 from hetcomm.bench.progress import Page
-from hetcomm.bench.start import Progress, check_folder, run_here
+from hetcomm.bench.start import Progress, run_here
 from hetcomm.bench.table import output
+from hetcomm.files import check_folder, writing
 from hetcomm.plan.join import join
 from hetcomm.plan.model import Model
 from hetcomm.plan.profile import Profile
@@ -106,7 +107,8 @@ def profile(
     whole = measured
     if before is not None:
         whole = join([before.without(measured.devices), measured])
-    _write(out, whole)
+    with writing("--out", out):
+        whole.save(out)
     console = output()
     for table in tables(measured):
         console.print(table)
@@ -122,11 +124,3 @@ def _numbers(option: str, text: str) -> tuple[int, ...]:
     if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
         refuse(option, "numbers such as 1,2,4", text, "write numbers of at least 1")
     return tuple(sorted({int(word) for word in words}))
-
-
-def _write(file: Path, profile: Profile) -> None:
-    try:
-        profile.save(file)
-    except OSError as error:
-        got = f"{file}: {error.strerror}"
-        refuse("--out", "a file that can be written", got, "choose another")

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 
 from hetcomm import _core
 from hetcomm.demo.plot import STYLE, pyplot
+from hetcomm.files import writing
 from hetcomm.plan.search.propose import Proposal
 from hetcomm.plan.search.show import PARTS, describe_shape
 
@@ -37,12 +38,8 @@ def write_picture(path: Path, proposal: Proposal) -> None:
         draw_hosts(rows[0], proposal)
         draw_parts(rows[1], proposal)
         try:
-            figure.savefig(path, dpi=140)
-        except OSError as error:
-            raise _core.InvalidArgumentError(
-                f"--picture: expected a file that can be written, got {path}: {error.strerror}; "
-                "choose another path"
-            ) from error
+            with writing("--picture", path):
+                figure.savefig(path, dpi=140)
         finally:
             pyplot.close(figure)
 
