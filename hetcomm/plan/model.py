@@ -53,7 +53,7 @@ class Model:
                 least = 0 if each.name in ("positions", "key_value_heads", "state_bytes") else 1
                 whole(f"model.{each.name}", value, least)
         divisible("model.heads", self.hidden, self.heads)
-        divisible("model.key_value_heads", self.heads, self.key_value_heads or self.heads)
+        divisible("model.key_value_heads", self.heads, self.groups)
 
     @property
     def layers(self) -> int:

@@ -23,24 +23,25 @@ STORED = 16 + 3 * 2 + 1  # the byte of lossless data of three blocks that names 
 MOST = 5000  # elements
 
 
-def coded(dtype: str, generator: np.random.Generator) -> Iterator[tuple[str, np.ndarray]]:
+def coded(
+    codec: str, dtype: str, generator: np.random.Generator
+) -> Iterator[tuple[str, np.ndarray, int, int]]:
     """Elements of every class of bits, in numbers from 0 to 5000: edges of groups and blocks, and
-    others at random."""
+    others at random; with the count of elements and the bytes that the codec makes of them."""
     edges = (0, 1, 31, 33, 255, 257, 2047, 2048, 2049, 4096)
     chosen = [(count, 2) for count in (*edges, *generator.integers(2, MOST, 6))]
     for count, number in [*chosen, (MOST, len(kinds(dtype, generator, 1)))]:
         made = kinds(dtype, generator, int(count))
         for name in generator.choice(list(made), number, replace=False):
-            yield f"seed {SEED}: {count} {name}", made[name]
+            length = _core.codec_capacity(codec, DTYPES[dtype], int(count))
+            yield f"seed {SEED}: {count} {name}", made[name], int(count), length
 
 
 @pytest.mark.parametrize(("codec", "dtype"), CODED)
 def test_encode_has_the_bits_of_the_host(run: Run, codec: str, dtype: str) -> None:
     generator = np.random.default_rng(SEED)
     kind, size = DTYPES[dtype], DTYPES[dtype].size
-    for note, raw in coded(dtype, generator):
-        count = raw.size // size
-        length = _core.codec_capacity(codec, kind, count)
+    for note, raw, count, length in coded(codec, dtype, generator):
         kept = float_oracle.encode("float32", generator.normal(0, 1e-3, count)).view(np.float32)
         for offset, residual in [(0, None), (size, None), (0, kept), (4, kept)]:
             want = np.empty(length, np.uint8)
@@ -62,9 +63,7 @@ def test_encode_has_the_bits_of_the_host(run: Run, codec: str, dtype: str) -> No
 def test_decode_has_the_bits_of_the_host(run: Run, codec: str, dtype: str) -> None:
     generator = np.random.default_rng(SEED)
     kind, size = DTYPES[dtype], DTYPES[dtype].size
-    for note, raw in coded(dtype, generator):
-        count = raw.size // size
-        length = _core.codec_capacity(codec, kind, count)
+    for note, raw, count, length in coded(codec, dtype, generator):
         parts = []
         for part in (raw, np.roll(raw, size), raw):
             parts.append(at_offset(np.empty(HEADER + length, np.uint8), 0))

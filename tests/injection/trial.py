@@ -294,7 +294,9 @@ class Trial:
 
     def remove_orphans(self) -> None:
         """A rank that starts later removes the sockets of killed ranks, which are old here."""
-        for file in SHARED_MEMORY.glob("hetcomm-*") if self.private_memory else ():
+        if not self.private_memory:
+            return
+        for file in SHARED_MEMORY.glob("hetcomm-*"):
             with contextlib.suppress(FileNotFoundError):
                 os.utime(file, (0, 0))
         _core.remove_shm_segment(_core.create_shm_segment(1, across_namespaces=True))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from hetcomm.plan.layout import Layout
 from hetcomm.plan.prediction.memory import memory
+from hetcomm.plan.prediction.network import levels_of
 from hetcomm.plan.prediction.predict import Prediction, predict
 from hetcomm.plan.search.best_first import Found, best_first
 from hetcomm.plan.search.nodes import Candidate, Search
@@ -72,7 +72,7 @@ def _divides(problem: Problem, layout: Layout) -> bool:
     named = {layout.weights, layout.gradients, layout.optimizer_states}
     groups = [ranks for s in range(len(layout.stages)) for ranks in layout.data_groups(s)]
     return all(
-        len(set(Counter(problem.network.domain(rank, level) for rank in ranks).values())) == 1
+        len({len(part) for part in levels_of(problem.network, ranks, level)}) == 1
         for level in named - {"rank", "cluster"}
         for ranks in groups
     )
