@@ -2,8 +2,8 @@
 
     .venv/bin/python bench/oracles/papers.py [ROWS.json]
 
-The row with the fewest bytes between hosts calibrates a family: it shows best what a device
-computes.
+The row whose bytes between hosts take the least time calibrates a family: it shows best what a
+device computes.
 
 papers.json holds the facts, their sources, and what is assumed where a paper is silent. No paper
 says how much of the collectives runs beside the passes. So each row has two predictions: with
@@ -31,9 +31,9 @@ from hetcomm.plan.profile import Device, Profile, Row
 ROWS = Path(__file__).parent / "papers.json"
 DEVICE = "device"
 # Seconds of a ring with the protocol for long messages: its start, a step over a network, a step
-# over NVLink. NCCL chooses algorithms by these (src/graph/tuning.cc, commit 01afd20 of 2020).
+# over NVLink. NCCL chooses algorithms by these (src/graph/tuning.cc, commit 01afd20).
 START, BETWEEN, INSIDE = 8.4e-6, 9.6e-6, 3.4e-6
-MODULES = 4  # matrices of a block, which DeepSpeed gathers one by one
+MODULES = 4  # matrices of a block; assumed: DeepSpeed gathers them one by one
 # Levels of weights, gradients and optimizer states; bytes of gathered weights and of reduced
 # gradients between hosts, over those without a codec: ZeRO++ sends int8 and int4 for 16 bits.
 METHODS = {
@@ -47,7 +47,7 @@ METHODS = {
 class Quantised(Curves):
     """Curves whose collectives between hosts carry fewer bytes, and whose rings have latency.
 
-    calls: of each all_gather, as DeepSpeed gathers one module at a time.
+    calls: rings of each all_gather.
     """
 
     weights: float = 1.0
