@@ -33,8 +33,8 @@ from hetcomm.emulate import run as run_emulated
 STUDY = "plan-check"
 TRIES = peers.ROOT / "build" / "studies"
 BOUND = 300.0  # seconds of a cluster's job
-SPEC = {"repeats": 7, "search": 10.0, "sizes": 3, "variants": 7, "warm": 1, "steps": 4}
-QUICK_SPEC = {"repeats": 3, "search": 5.0, "sizes": 1, "variants": 2, "warm": 1, "steps": 2}
+SPEC = {"repeats": 7, "search": 10.0, "sizes": 3, "variants": 7, "warm": 1, "steps": 4, "turns": 4}
+QUICK_SPEC = SPEC | {"repeats": 3, "search": 5.0, "sizes": 1, "variants": 2, "steps": 2, "turns": 1}
 SETTINGS = {
     # Gradients of these layers are all alike, so a codec would shrink them beyond measure.
     "HETCOMM_BRIDGE_CODEC": "none",
