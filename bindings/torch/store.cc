@@ -1,6 +1,10 @@
 #include "torch/store.h"
 
 #include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
 
 #include "base/status.h"
 #include "torch/interrupt.h"
@@ -8,13 +12,89 @@
 namespace hetcomm {
 namespace {
 
-// Between two calls of signal handlers. Every waiting rank then asks the store again.
-constexpr std::chrono::milliseconds kStoreInterval(500);
+using namespace std::chrono_literals;
+
+// Between two questions for a key.
+constexpr std::chrono::milliseconds kShortestPause = 1ms, kLongestPause = 200ms;
+constexpr std::chrono::milliseconds kHandlerInterval = 100ms;  // between two calls of handlers
+constexpr auto kAnswerBound = 500ms;
 
 }  // namespace
 
+// A key that a thread asks for. torch's check() and get() have no bound, and wait() has none where
+// the server stands still. wait() also writes warnings into the log while a key is not set.
+class TorchStore::Question {
+ public:
+  Question(c10::intrusive_ptr<c10d::Store> store, std::string key)
+      : store_(std::move(store)), key_(std::move(key)) {}
+
+  void ask() {
+    const auto begin = Clock::now();
+    std::unique_lock lock(mutex_);
+    while (!over_) {
+      lock.unlock();
+      std::optional<std::vector<uint8_t>> value;
+      std::string error;
+      try {
+        if (store_->check({key_})) value = store_->get(key_);
+      } catch (const std::exception& failure) {
+        error = failure.what();
+      }
+      lock.lock();
+      asked_ = Clock::now();
+      over_ = over_ || value || !error.empty();
+      value_ = std::move(value);
+      error_ = std::move(error);
+      changed_.notify_all();
+      if (!over_)
+        changed_.wait_for(lock, std::clamp<Clock::duration>((asked_ - begin) / 10, kShortestPause,
+                                                            kLongestPause));
+    }
+    ended_ = true;
+    changed_.notify_all();
+  }
+  bool over_within(std::chrono::nanoseconds time) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, time, [&] { return over_; });
+  }
+  void give_up() {
+    std::lock_guard lock(mutex_);
+    over_ = true;
+    changed_.notify_all();
+  }
+  // False if the store does not answer.
+  bool ended_within(std::chrono::nanoseconds time) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, time, [&] { return ended_; });
+  }
+  std::string value() {
+    std::lock_guard lock(mutex_);
+    if (!error_.empty()) throw std::runtime_error(error_);
+    return std::string(value_->begin(), value_->end());
+  }
+
+ private:
+  const c10::intrusive_ptr<c10d::Store> store_;
+  const std::string key_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false, ended_ = false;
+  Clock::time_point asked_{};
+  std::optional<std::vector<uint8_t>> value_;
+  std::string error_;
+};
+
+// A thread that waits for an answer holds the store's lock.
+void TorchStore::await_answer(std::chrono::nanoseconds bound) {
+  if (unanswered_ && !unanswered_->ended_within(bound)) {
+    throw std::runtime_error("its server stands still");
+  }
+  unanswered_.reset();
+}
+
 void TorchStore::set(const std::string& key, const std::string& value) {
   try {
+    await_answer(kAnswerBound);
     store_->set(key, std::vector<uint8_t>(value.begin(), value.end()));
   } catch (const std::exception& error) {
     throw Error(Code::transport, std::string("the store cannot be written: ") + error.what() +
@@ -22,32 +102,28 @@ void TorchStore::set(const std::string& key, const std::string& value) {
   }
 }
 
-// An exception before the deadline means that the store's server has ended.
-bool TorchStore::wait(const std::string& key, std::chrono::milliseconds time) {
-  const Deadline deadline(time);
-  try {
-    store_->wait({key}, time + std::chrono::milliseconds(1));
-    return true;
-  } catch (const std::exception&) {
-    if (!deadline.passed()) throw;
-    return false;
-  }
-}
-
 std::string TorchStore::get(const std::string& key, const Deadline& deadline) {
   GroupReference no_group(nullptr);  // bootstrap reports the interrupt to the other ranks
   try {
-    while (!interrupt_ && !wait(key, std::min(deadline.left_ms(), kStoreInterval))) {
+    throw_interrupt();
+    await_answer(deadline.left());
+    const auto question = std::make_shared<Question>(store_, key);
+    std::thread([question] { question->ask(); }).detach();
+    while (!question->over_within(
+        std::min<std::chrono::nanoseconds>(deadline.left(), kHandlerInterval))) {
       try {
         handle_signals(no_group, [] { return std::string(); });
       } catch (const std::exception&) {
         interrupt_ = std::current_exception();
       }
-      if (deadline.passed()) throw Error(Code::timeout, "no rank has set it");
+      if (!interrupt_ && !deadline.passed()) continue;
+      question->give_up();
+      unanswered_ = question;
+      await_answer(kAnswerBound);
+      throw_interrupt();
+      throw Error(Code::timeout, "no rank has set it");
     }
-    throw_interrupt();
-    const std::vector<uint8_t> value = store_->get(key);
-    return std::string(value.begin(), value.end());
+    return question->value();
   } catch (const std::exception& error) {
     const std::string text = error.what();
     throw Error(deadline.passed() ? Code::timeout : Code::transport,

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <exception>
+#include <memory>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "bootstrap/store.h"
@@ -22,10 +23,11 @@ class TorchStore : public Store {
   }
 
  private:
-  // False if no rank sets the key within this time.
-  bool wait(const std::string& key, std::chrono::milliseconds time);
+  class Question;
+  void await_answer(std::chrono::nanoseconds bound);
 
   c10::intrusive_ptr<c10d::Store> store_;
+  std::shared_ptr<Question> unanswered_;  // given up
   std::exception_ptr interrupt_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/config.h"
@@ -9,7 +10,13 @@
 namespace hetcomm {
 namespace {
 
+using namespace std::chrono_literals;
+
 const char* const kFirstFailure = "failed";  // its key
+// A rank that waits for another looks after such turns whether a third one has failed. Ranks that
+// fail together all have their say in the first turn.
+constexpr std::chrono::nanoseconds kFirstTurn = 1s, kLongestTurn = 16s;
+constexpr auto kLook = 1ms, kImprecision = 20ms;  // of a store's timeout
 
 // The first character of a published result: success, a failure of this rank by itself, or a
 // failure that may be the consequence of another rank's failure. A failure follows as packed().
@@ -63,7 +70,7 @@ std::vector<std::string> Agreement::stage(const std::string& name,
     if (peer == rank_) continue;
     if (failed && deadline_.passed()) break;
     try {
-      results[peer] = store_.get(name + "/" + std::to_string(peer), deadline_);
+      results[peer] = get(name + "/" + std::to_string(peer));
     } catch (const Error& error) {
       if (failed) break;
       cause = error.status().code() == Code::timeout
@@ -84,6 +91,19 @@ std::vector<std::string> Agreement::stage(const std::string& name,
   }
   check(cause);
   return results;
+}
+
+std::string Agreement::get(const std::string& key) const {
+  for (auto turn = kFirstTurn;; turn = std::min(2 * turn, kLongestTurn)) {
+    const Deadline end(std::min(turn, deadline_.left()));
+    try {
+      return store_.get(key, end);
+    } catch (const Error& error) {
+      const bool in_time = error.status().code() == Code::timeout && end.left() < kImprecision;
+      if (!in_time || deadline_.passed()) throw;
+    }
+    if (const Status known = failure(Deadline(kLook)); !known.ok()) throw Error(known);
+  }
 }
 
 Status Agreement::failure(const Deadline& deadline) const {

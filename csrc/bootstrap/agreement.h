@@ -24,6 +24,9 @@ class Agreement {
   // throws Error with the same message on every rank.
   std::vector<std::string> stage(const std::string& name, const std::function<std::string()>& part);
 
+  // The value of a key that another rank sets. If the key does not come and a rank has failed,
+  // throws Error with that failure; throws Error(timeout) once the deadline has passed.
+  std::string get(const std::string& key) const;
   // The first failure of a rank by itself; ok if none is known by the deadline. For parts that wait
   // for other ranks.
   Status failure(const Deadline& deadline) const;

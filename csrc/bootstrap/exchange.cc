@@ -162,7 +162,7 @@ Member MemberExchange::fetch(const std::string& key, int peer) const {
   const std::string number = std::to_string(peer);
   std::string packed;
   try {
-    packed = store_.get(key + number, agreement_.deadline());
+    packed = agreement_.get(key + number);
   } catch (const Error& error) {
     if (error.status().code() != Code::timeout) throw;  // of the store, not of the peer
     throw Error(Status(Code::timeout,

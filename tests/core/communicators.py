@@ -45,8 +45,6 @@ def run_ranks(
 ) -> list[Any]:
     """Runs `program` on every rank, rank r on host hosts[r]. Returns results or exceptions.
 
-    store: makes the store of each rank; by default all ranks share a LocalStore.
-
     store: gives each rank its own; a LocalStore for all of them by default.
     vendors: of each rank; "cpu" by default.
     """

@@ -295,6 +295,23 @@ def test_a_missing_rank_is_named_within_the_timeout(hosts: str) -> None:
     assert all(result.peer == missing for result in results)
 
 
+def test_a_failure_reaches_ranks_that_wait_for_a_missing_rank() -> None:
+    shared: dict[str, bytes] = {}
+
+    def garbage(operation: str, key: str, value: bytes) -> bytes:
+        return b"garbage" if key == "member/1" and operation == "set" else value
+
+    def missing(operation: str, key: str, value: bytes) -> bytes:
+        raise OSError("planted: this rank never came")
+
+    troubles = [unharmed, garbage, missing]
+    start = time.monotonic()
+    results = run_ranks("aab", all_reduce, store=lambda rank: Planted(shared, troubles[rank]))
+    assert time.monotonic() - start < BOUND / 2  # rank 1 waits for rank 2
+    assert_all_fail(results[:2], _core.Error, "rank 1: a record", "expected")
+    assert results[1].peer == 1
+
+
 @pytest.mark.parametrize("hosts", ["aa", "ab", "aab"])
 @pytest.mark.parametrize("garbage", [b"\xff" * 7, b"\x01" + bytes(7), bytes(64), b"\xff" * 4096])
 def test_garbage_in_the_store_fails_on_every_rank(hosts: str, garbage: bytes) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
+import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -84,6 +88,54 @@ def test_groups_can_be_built_by_hand(tmp_path: Path) -> None:
         if one.exitcode is None:
             one.kill()
     assert [one.exitcode for one in ranks] == [0, 0]
+
+
+def waits(port: int, rank: int, delay: float) -> None:
+    """Rank 1 comes late."""
+    store = dist.TCPStore("127.0.0.1", port, 2, is_master=False, timeout=BOUND)
+    time.sleep(delay * rank)
+    group, backend = built(store, rank, 2)
+    check(group, rank, 2)
+    backend.shutdown()
+
+
+def test_waiting_for_a_late_rank_fills_no_log(capfd: pytest.CaptureFixture[str]) -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    spawn = multiprocessing.get_context("spawn")
+    ranks = [spawn.Process(target=waits, args=(store.port, rank, 3.0)) for rank in range(2)]
+    for one in ranks:
+        one.start()
+    for one in ranks:
+        one.join(120)
+        if one.exitcode is None:
+            one.kill()
+    assert [one.exitcode for one in ranks] == [0, 0]
+    assert "c10d" not in capfd.readouterr().err
+
+
+def serve(port: Any) -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    port.send(store.port)
+    time.sleep(60)
+
+
+def test_a_store_whose_server_stands_still_delays_no_timeout() -> None:
+    spawn = multiprocessing.get_context("spawn")
+    receiver, sender = spawn.Pipe(duplex=False)
+    server = spawn.Process(target=serve, args=(sender,), daemon=True)
+    server.start()
+    store = dist.TCPStore("127.0.0.1", receiver.recv(), is_master=False, timeout=BOUND)
+    assert server.pid
+    stop = threading.Timer(1.0, os.kill, (server.pid, signal.SIGSTOP))
+    stop.start()
+    try:
+        start = time.monotonic()
+        with pytest.raises(hetcomm.TimeoutError, match="rank 1 of 2 did not come"):
+            hetcomm.ProcessGroupHetcomm(store, 0, 2, timedelta(seconds=3), device=CPU)
+        assert time.monotonic() - start < 10
+    finally:
+        stop.join()
+        server.kill()
 
 
 def in_ddp(rank: int, size: int) -> None:
