@@ -1,8 +1,12 @@
 #include "base/log.h"
 
+#include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <climits>
 #include <iterator>
 
 #include "base/config.h"
@@ -10,7 +14,32 @@
 namespace hetcomm {
 namespace {
 
+// A line waits so long for a reader of the log. Later lines do not wait, until the reader reads.
+constexpr int kReaderBound = 200;  // ms
+
 constexpr const char* kLevels[] = {"error", "warning", "info", "debug"};
+
+// Whether up to PIPE_BUF bytes can be written without waiting.
+bool writable(int ms) {
+  pollfd log{STDERR_FILENO, POLLOUT, 0};
+  return ::poll(&log, 1, ms) > 0;
+}
+
+// A reader that stands still stops no thread of this process: it misses lines.
+void write_line(const std::string& line) {
+  static std::atomic<bool> stands_still{false};
+  for (size_t begin = 0; begin < line.size();) {
+    if (!writable(stands_still ? 0 : kReaderBound)) {
+      stands_still = true;
+      return;
+    }
+    stands_still = false;
+    const size_t part = std::min<size_t>(line.size() - begin, PIPE_BUF);
+    const ssize_t written = write(STDERR_FILENO, line.data() + begin, part);
+    if (written < 0 && errno != EINTR) return;
+    begin += static_cast<size_t>(std::max<ssize_t>(written, 0));
+  }
+}
 
 LogLevel chosen_level() {
   const auto text = setting("HETCOMM_LOG_LEVEL");
@@ -20,7 +49,7 @@ LogLevel chosen_level() {
   if (text) {
     const std::string line = std::string("hetcomm warning: HETCOMM_LOG_LEVEL: expected error, ") +
                              "warning, info or debug, got \"" + *text + "\"; warning is used\n";
-    [[maybe_unused]] ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+    write_line(line);
   }
   return LogLevel::warning;
 }
@@ -36,9 +65,7 @@ void log(LogLevel level, const std::string& text, int rank) {
   if (!log_enabled(level)) return;
   std::string line = std::string("hetcomm ") + kLevels[static_cast<size_t>(level)];
   if (rank >= 0) line += " rank " + std::to_string(rank);
-  line += ": " + text + "\n";
-  while (write(STDERR_FILENO, line.data(), line.size()) < 0 && errno == EINTR) {
-  }
+  write_line(line + ": " + text + "\n");
 }
 
 }  // namespace hetcomm

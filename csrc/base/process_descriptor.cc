@@ -38,10 +38,8 @@ ProcessDescriptor::ProcessDescriptor(int number) : number_(number) {
 
 ProcessDescriptor::~ProcessDescriptor() {
   if (number_ < 0 || mark_.inherited()) return;
-  {
-    std::lock_guard lock(registry().mutex);
-    registry().descriptors.erase(number_);
-  }
+  std::lock_guard lock(registry().mutex);  // also for close(): a child of fork() closes the rest
+  registry().descriptors.erase(number_);
   close(number_);
 }
 

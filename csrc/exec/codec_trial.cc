@@ -6,6 +6,7 @@ namespace hetcomm {
 namespace {
 
 constexpr int kGrowth = 3;  // log2 of the calls of a round over those of the round before
+constexpr int64_t kMostRounds = 62 / kGrowth;  // a malformed record may have more
 
 }  // namespace
 
@@ -13,7 +14,9 @@ int64_t CodecTrial::awaited_by(int64_t call) {
   return (std::bit_width(static_cast<uint64_t>(call)) - 1) / kGrowth;
 }
 
-int64_t CodecTrial::first_call(int64_t round) { return int64_t{1} << (kGrowth * round); }
+int64_t CodecTrial::first_call(int64_t round) {
+  return round <= kMostRounds ? int64_t{1} << (kGrowth * round) : INT64_MAX;
+}
 
 int64_t CodecTrial::reported_by(int64_t call) {
   const int64_t round = awaited_by(2 * call);

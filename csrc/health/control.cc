@@ -24,6 +24,8 @@ constexpr uint64_t kMaxFrame = 1 << 16;
 constexpr uint64_t kRememberedNews = 1024;
 constexpr size_t kMostWaiting = 256;   // records for a neighbour that has proven nothing yet
 constexpr int kFirstRefusals = 4;      // with a warning each
+// A silence of e times the length has so many more heartbeats: some 600 in a day.
+constexpr int kBeatsInSilence = 64;
 constexpr uint64_t kNotForwarded = 0;  // in place of the number of flooded news
 // The frame of the shortest news. Shorter input is heartbeats, which wait for the next poll().
 constexpr int kShortestNews = 48 + Session::kFrameBytes;
@@ -105,9 +107,14 @@ void ControlPlane::poll() {
 }
 
 void ControlPlane::beat() {
+  const auto now = Clock::now();
   for (auto& connection : connections_) {
     // What waits to be sent is a sign of life, too.
-    if (connection->proven() && connection->out.empty()) send(*connection, kHeartbeat);
+    if (!connection->proven() || !connection->out.empty()) continue;
+    const auto silence = now - connection->heard;
+    if (silence > long_silence_ && now - connection->beaten < silence / kBeatsInSilence) continue;
+    connection->beaten = now;
+    send(*connection, kHeartbeat);
   }
 }
 
@@ -118,7 +125,8 @@ std::vector<ControlPlane::Silence> ControlPlane::silences() const {
     if (!connection->proven()) continue;
     const auto process = now - connection->heard;
     found.push_back({connection->peer(), silence_of_host(connection->descriptor),
-                     std::chrono::duration_cast<std::chrono::milliseconds>(process)});
+                     std::chrono::duration_cast<std::chrono::milliseconds>(process),
+                     process > long_silence_});
   }
   return found;
 }

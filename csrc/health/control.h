@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -58,12 +59,14 @@ class ControlPlane {
   void tell(int peer, const std::string& news);
   // Accepts, reads, forwards and writes, without waiting.
   void poll();
-  // Sends every neighbour a heartbeat, which does not wake its process.
+  // Sends neighbours a heartbeat, which does not wake their processes. A process that has long been
+  // silent reads none, so it gets ever fewer: they never fill its kernel's buffer.
   void beat();
   // How long a neighbour has given no sign of life.
   struct Silence {
     int peer;
     std::chrono::milliseconds host, process;
+    bool long_silent;  // too few heartbeats to judge the host by
   };
   std::vector<Silence> silences() const;
   // The connections with news that is not sent yet, and what they wait for.
@@ -80,6 +83,7 @@ class ControlPlane {
     std::string in, out;
     Clock::time_point since = Clock::now();
     Clock::time_point heard{};    // the last record, once proven
+    Clock::time_point beaten{};   // the last heartbeat to it
     bool wakes_for_news = false;  // but not for heartbeats
 
     int peer() const { return session.peer(); }  // -1: a stranger
@@ -115,6 +119,7 @@ class ControlPlane {
   int rank_, size_;
   Owner& owner_;
   const std::chrono::seconds bound_ = peer_timeout();
+  const std::chrono::seconds long_silence_ = std::max(2 * bound_, std::chrono::seconds(30));
   ProcessDescriptor listener_;
   bool listener_watched_ = true;
   bool warned_of_strangers_ = false, warned_of_descriptors_ = false;

@@ -118,7 +118,7 @@ std::string slow_collective(const GroupState& state, const Predicted& predicted)
   for (const auto& [key, one] : fastest) {
     if (ranks[key] != state.size() || one.calls < kFewestCalls) continue;
     const int64_t expected = predicted(one.collective, one.dtype, one.count);
-    if (expected <= 0 || one.time < expected * worst) continue;
+    if (expected <= 0 || one.time / expected < worst) continue;
     worst = one.time / expected;
     text = "group \"" + state.group + "\": " + name(one.collective) + " of " +
            format_bytes(one.count * static_cast<int64_t>(size_of(one.dtype))) + " takes " +

@@ -59,9 +59,20 @@ uint64_t below(Unpacker& from, uint64_t limit, const char* what) {
                                           std::to_string(number));
 }
 
-// The sum of some does not overflow.
+// No sum of amounts or times overflows, and no product with the bytes of an element.
+constexpr int64_t kMostAmount = int64_t{1} << 56, kLatestTime = int64_t{1} << 60;
+constexpr int64_t kLongestCall = kLatestTime / kMostSamples;  // ns; a longer one counts as this one
+
 int64_t unpack_amount(Unpacker& from) {
-  return static_cast<int64_t>(below(from, uint64_t{1} << 60, "an amount"));
+  return static_cast<int64_t>(below(from, kMostAmount, "an amount"));
+}
+
+// A time on a rank's clock; -1 for none.
+int64_t unpack_time(Unpacker& from) {
+  const auto time = static_cast<int64_t>(from.number());
+  if (time >= -kLatestTime && time < kLatestTime) return time;
+  throw Error(Code::invalid_argument,
+              "expected a time of a clock in ns, got " + std::to_string(time));
 }
 
 RecordedStep unpack_step(Unpacker& from, int size) {
@@ -69,8 +80,9 @@ RecordedStep unpack_step(Unpacker& from, int size) {
   step.index = static_cast<int>(below(from, INT32_MAX, "the index of a step"));
   step.kind = step_kinds()[below(from, step_kinds().size(), "a kind of step")];
   step.peer = static_cast<int>(below(from, static_cast<uint64_t>(size) + 1, "a rank")) - 1;
-  for (int64_t* number : {&step.bytes, &step.begin, &step.end}) {
-    *number = static_cast<int64_t>(from.number());
+  step.bytes = unpack_amount(from);
+  for (int64_t* time : {&step.begin, &step.end}) {
+    *time = unpack_time(from);
   }
   return step;
 }
@@ -91,7 +103,7 @@ RecordedOperation unpack_operation(Unpacker& from, int size) {
   operation.code = static_cast<Code>(
       below(from, static_cast<uint64_t>(Code::peer_failed) + 1, "the code of an outcome"));
   for (int64_t* time : {&operation.submitted, &operation.started, &operation.ended}) {
-    *time = static_cast<int64_t>(from.number());
+    *time = unpack_time(from);
   }
   for (uint64_t left = below(from, kMostSteps, "a number of steps"); left > 0; --left) {
     operation.recorded.push_back(unpack_step(from, size));
@@ -150,13 +162,13 @@ RankState RankState::unpack(const std::string& bytes, int size) {
   state.rank = static_cast<int>(below(from, static_cast<uint64_t>(size), "a rank"));
   state.process = from.number();
   state.clock = from.text();
-  state.now = static_cast<int64_t>(from.number());
+  state.now = unpack_time(from);
   state.calls = from.number();
   state.failure = from.text();
   state.note = from.text();
   for (uint64_t left = below(from, kMostSamples, "a number of calls"); left > 0; --left) {
     const uint64_t sequence = from.number();
-    state.arrivals.push_back({sequence, unpack_amount(from)});
+    state.arrivals.push_back({sequence, std::min(unpack_amount(from), kLongestCall)});
   }
   for (uint64_t left = below(from, kMostSamples, "a number of calls"); left > 0; --left) {
     Fastest one;

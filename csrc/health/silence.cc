@@ -30,9 +30,9 @@ void Health::check_silence() {
     control_.beat();
   }
   if (now - regular_since_ < bound_) return;
-  for (const auto& [peer, host, process] : control_.silences()) {
+  for (const auto& [peer, host, process, long_silent] : control_.silences()) {
     if (departures_.count(peer) > 0) continue;
-    if (host >= bound_ - Monitor::interval) {
+    if (host >= bound_ - Monitor::interval && !long_silent) {  // else keep-alive judges
       fail(Status(Code::peer_failed,
                   "rank " + std::to_string(peer) +
                       " is unreachable: its host, or the network to "
