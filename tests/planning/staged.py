@@ -17,7 +17,7 @@ from hetcomm import plan
 from hetcomm.partitioning import local
 from hetcomm.plan import Layout, Replica, Stage
 
-BATCH, STEPS = 12, 4
+BATCH, STEPS = 12, 3
 CLIP = 0.5  # of the gradient norm
 OVERLAPPED = {"gradients": "cluster", "optimizer_states": "cluster", "overlap_optimizer": True}
 

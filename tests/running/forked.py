@@ -19,6 +19,11 @@ IMPORTED = [
     "torch.distributed.tensor",
     "torch.distributed.fsdp",
     "torch.testing",
+    "torch.distributed.checkpoint.state_dict",
+    "torch.distributed.pipelining",
+    "rich.console",
+    "rich.progress",
+    "typer",
 ]
 
 

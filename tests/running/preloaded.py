@@ -25,7 +25,15 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
-IMPORTED = ["numpy", "torch", "torch.distributed", "torch._dynamo"]  # the last by torch.optim
+IMPORTED = [
+    "numpy",
+    "torch",
+    "torch._dynamo",  # torch.optim imports it at its first step
+    "torch.distributed.pipelining",
+    "torch.distributed.tensor",
+    "rich.console",
+    "typer",
+]
 MOST_BYTES = 1 << 17  # of a request
 START_BOUND = 240.0  # seconds for the server to import and fork
 
