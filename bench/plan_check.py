@@ -1,6 +1,6 @@
 """hetcomm's predictions and its planner beside measured steps, on emulated clusters.
 
-    .venv/bin/python bench/plan_check.py             # all clusters: about 22 minutes
+    .venv/bin/python bench/plan_check.py             # all clusters: about 28 minutes
     .venv/bin/python bench/plan_check.py --quick     # a try: one cluster, a minute
     .venv/bin/python bench/study.py docs             # pages again, from the stored results
 
