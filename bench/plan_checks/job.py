@@ -134,7 +134,7 @@ def repeat_close(every: list[dict[str, Any]], kind: str, spec: dict[str, Any]) -
 
 
 def run_layout(step: dict[str, Any], kind: str, spec: dict[str, Any]) -> dict[str, Any]:
-    """Trains some steps. Returns the median seconds of a step, by the slowest rank's clock.
+    """Trains some steps. Returns the median seconds of a step.
 
     step: the layout's file, and its job.
     """
