@@ -16,8 +16,7 @@ using namespace std::chrono_literals;
 
 // Between two questions for a key.
 constexpr std::chrono::milliseconds kShortestPause = 1ms, kLongestPause = 200ms;
-constexpr std::chrono::milliseconds kHandlerInterval = 100ms;  // between two calls of handlers
-constexpr auto kAnswerBound = 500ms;
+constexpr auto kAnswerBound = 500ms;  // of a question that nobody waits for any more
 
 }  // namespace
 
@@ -40,15 +39,15 @@ class TorchStore::Question {
       } catch (const std::exception& failure) {
         error = failure.what();
       }
+      const Clock::duration waited = Clock::now() - begin;
       lock.lock();
-      asked_ = Clock::now();
       over_ = over_ || value || !error.empty();
       value_ = std::move(value);
       error_ = std::move(error);
       changed_.notify_all();
-      if (!over_)
-        changed_.wait_for(lock, std::clamp<Clock::duration>((asked_ - begin) / 10, kShortestPause,
-                                                            kLongestPause));
+      if (over_) break;
+      changed_.wait_for(lock,
+                        std::clamp<Clock::duration>(waited / 10, kShortestPause, kLongestPause));
     }
     ended_ = true;
     changed_.notify_all();
@@ -57,19 +56,20 @@ class TorchStore::Question {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, time, [&] { return over_; });
   }
+  // Whether the thread has ended. Without an answer of the store the thread stays.
+  bool ended_within(std::chrono::nanoseconds time) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, time, [&] { return ended_; });
+  }
   void give_up() {
     std::lock_guard lock(mutex_);
     over_ = true;
     changed_.notify_all();
   }
-  // False if the store does not answer.
-  bool ended_within(std::chrono::nanoseconds time) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, time, [&] { return ended_; });
-  }
   std::string value() {
     std::lock_guard lock(mutex_);
     if (!error_.empty()) throw std::runtime_error(error_);
+    if (!value_) throw std::runtime_error("no rank has set it");
     return std::string(value_->begin(), value_->end());
   }
 
@@ -79,22 +79,37 @@ class TorchStore::Question {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool over_ = false, ended_ = false;
-  Clock::time_point asked_{};
   std::optional<std::vector<uint8_t>> value_;
   std::string error_;
 };
 
+TorchStore::~TorchStore() {
+  if (question_) question_->give_up();
+}
+
 // A thread that waits for an answer holds the store's lock.
-void TorchStore::await_answer(std::chrono::nanoseconds bound) {
-  if (unanswered_ && !unanswered_->ended_within(bound)) {
-    throw std::runtime_error("its server stands still");
+void TorchStore::end_question() {
+  if (!question_) return;
+  question_->give_up();
+  if (!question_->ended_within(kAnswerBound)) throw std::runtime_error("its server stands still");
+  question_.reset();
+}
+
+// Calls signal handlers meanwhile.
+bool TorchStore::wait(const std::function<bool(std::chrono::nanoseconds)>& done_within,
+                      const Deadline& deadline) {
+  GroupReference no_group(nullptr);  // bootstrap reports the interrupt to the other ranks
+  try {
+    return wait_interruptibly(done_within, deadline.left(), no_group, [] { return std::string(); });
+  } catch (const std::exception&) {
+    interrupt_ = std::current_exception();
+    throw;
   }
-  unanswered_.reset();
 }
 
 void TorchStore::set(const std::string& key, const std::string& value) {
   try {
-    await_answer(kAnswerBound);
+    end_question();
     store_->set(key, std::vector<uint8_t>(value.begin(), value.end()));
   } catch (const std::exception& error) {
     throw Error(Code::transport, std::string("the store cannot be written: ") + error.what() +
@@ -103,27 +118,16 @@ void TorchStore::set(const std::string& key, const std::string& value) {
 }
 
 std::string TorchStore::get(const std::string& key, const Deadline& deadline) {
-  GroupReference no_group(nullptr);  // bootstrap reports the interrupt to the other ranks
   try {
     throw_interrupt();
-    await_answer(deadline.left());
-    const auto question = std::make_shared<Question>(store_, key);
-    std::thread([question] { question->ask(); }).detach();
-    while (!question->over_within(
-        std::min<std::chrono::nanoseconds>(deadline.left(), kHandlerInterval))) {
-      try {
-        handle_signals(no_group, [] { return std::string(); });
-      } catch (const std::exception&) {
-        interrupt_ = std::current_exception();
-      }
-      if (!interrupt_ && !deadline.passed()) continue;
-      question->give_up();
-      unanswered_ = question;
-      await_answer(kAnswerBound);
-      throw_interrupt();
-      throw Error(Code::timeout, "no rank has set it");
-    }
-    return question->value();
+    if (question_) wait([&](auto time) { return question_->ended_within(time); }, deadline);
+    end_question();
+    question_ = std::make_shared<Question>(store_, key);
+    std::thread([question = question_] { question->ask(); }).detach();
+    wait([&](auto time) { return question_->over_within(time); }, deadline);
+    const auto asked = question_;
+    end_question();
+    return asked->value();
   } catch (const std::exception& error) {
     const std::string text = error.what();
     throw Error(deadline.passed() ? Code::timeout : Code::transport,

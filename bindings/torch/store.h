@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -13,6 +14,7 @@ namespace hetcomm {
 class TorchStore : public Store {
  public:
   explicit TorchStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
+  ~TorchStore() override;
 
   void set(const std::string& key, const std::string& value) override;
   // A signal's exception on the main thread, such as Ctrl-C, ends this call and every later one.
@@ -24,10 +26,12 @@ class TorchStore : public Store {
 
  private:
   class Question;
-  void await_answer(std::chrono::nanoseconds bound);
+  void end_question();
+  bool wait(const std::function<bool(std::chrono::nanoseconds)>& done_within,
+            const Deadline& deadline);
 
   c10::intrusive_ptr<c10d::Store> store_;
-  std::shared_ptr<Question> unanswered_;  // given up
+  std::shared_ptr<Question> question_;  // whose thread may still run
   std::exception_ptr interrupt_;
 };
 

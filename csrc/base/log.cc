@@ -14,26 +14,35 @@
 namespace hetcomm {
 namespace {
 
-// A line waits so long for a reader of the log. Later lines do not wait, until the reader reads.
+// A line waits so long for a reader of the log. After a lost line no line waits, until the reader
+// reads again.
 constexpr int kReaderBound = 200;  // ms
 
 constexpr const char* kLevels[] = {"error", "warning", "info", "debug"};
 
-// Whether up to PIPE_BUF bytes can be written without waiting.
+// Whether a pipe takes PIPE_BUF bytes. Then a write does not wait, unless another process writes
+// first.
 bool writable(int ms) {
   pollfd log{STDERR_FILENO, POLLOUT, 0};
-  return ::poll(&log, 1, ms) > 0;
+  int ready = 0;
+  while ((ready = ::poll(&log, 1, ms)) < 0 && errno == EINTR) {
+  }
+  return ready > 0;
 }
 
-// A reader that stands still stops no thread of this process: it misses lines.
-void write_line(const std::string& line) {
-  static std::atomic<bool> stands_still{false};
+// A reader that stands still stops no thread of this process. It misses lines, and learns how many.
+void write_line(std::string line) {
+  static std::atomic<int> lost{0};
+  const int before = lost.exchange(0);
+  if (before > 0) {
+    line = "\nhetcomm warning: the reader of this log stood still; lost lines: " +
+           std::to_string(before) + "\n" + line;
+  }
   for (size_t begin = 0; begin < line.size();) {
-    if (!writable(stands_still ? 0 : kReaderBound)) {
-      stands_still = true;
+    if (!writable(before > 0 ? 0 : kReaderBound)) {
+      lost += before + 1;
       return;
     }
-    stands_still = false;
     const size_t part = std::min<size_t>(line.size() - begin, PIPE_BUF);
     const ssize_t written = write(STDERR_FILENO, line.data() + begin, part);
     if (written < 0 && errno != EINTR) return;

@@ -38,7 +38,7 @@ ProcessDescriptor::ProcessDescriptor(int number) : number_(number) {
 
 ProcessDescriptor::~ProcessDescriptor() {
   if (number_ < 0 || mark_.inherited()) return;
-  std::lock_guard lock(registry().mutex);  // also for close(): a child of fork() closes the rest
+  std::lock_guard lock(registry().mutex);  // a fork comes before both, or after both
   registry().descriptors.erase(number_);
   close(number_);
 }

@@ -13,10 +13,11 @@ namespace {
 using namespace std::chrono_literals;
 
 const char* const kFirstFailure = "failed";  // its key
-// A rank that waits for another looks after such turns whether a third one has failed. Ranks that
-// fail together all have their say in the first turn.
+// A rank that waits for another rank looks after such turns whether a third rank has failed. Ranks
+// that fail together publish their failures within the first turn.
 constexpr std::chrono::nanoseconds kFirstTurn = 1s, kLongestTurn = 16s;
-constexpr auto kLook = 1ms, kImprecision = 20ms;  // of a store's timeout
+constexpr auto kLook = 100ms;        // for an answer of the store
+constexpr auto kImprecision = 20ms;  // of a store's timeout
 
 // The first character of a published result: success, a failure of this rank by itself, or a
 // failure that may be the consequence of another rank's failure. A failure follows as packed().
@@ -115,7 +116,7 @@ Status Agreement::failure(const Deadline& deadline) const {
 }
 
 Status Agreement::failure_in(const std::string& stage, int peer) const {
-  return unpacked(store_.get(stage + "/" + std::to_string(peer), deadline_).substr(1), peer);
+  return unpacked(get(stage + "/" + std::to_string(peer)).substr(1), peer);
 }
 
 // A failure that names no rank belongs to this rank.

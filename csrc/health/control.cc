@@ -22,9 +22,9 @@ namespace {
 constexpr uint64_t kMaxFrame = 1 << 16;
 // A duplicate arrives only among the latest news of its origin.
 constexpr uint64_t kRememberedNews = 1024;
-constexpr size_t kMostWaiting = 256;   // records for a neighbour that has proven nothing yet
-constexpr int kFirstRefusals = 4;      // with a warning each
-// A silence of e times the length has so many more heartbeats: some 600 in a day.
+constexpr size_t kMostWaiting = 256;  // records for a neighbour that has proven nothing yet
+constexpr int kFirstRefusals = 4;     // with a warning each
+// After a silence the next heartbeat comes within this part of the silence: some 600 in a day.
 constexpr int kBeatsInSilence = 64;
 constexpr uint64_t kNotForwarded = 0;  // in place of the number of flooded news
 // The frame of the shortest news. Shorter input is heartbeats, which wait for the next poll().
@@ -111,8 +111,7 @@ void ControlPlane::beat() {
   for (auto& connection : connections_) {
     // What waits to be sent is a sign of life, too.
     if (!connection->proven() || !connection->out.empty()) continue;
-    const auto silence = now - connection->heard;
-    if (silence > long_silence_ && now - connection->beaten < silence / kBeatsInSilence) continue;
+    if (now - connection->beaten < (now - connection->heard) / kBeatsInSilence) continue;
     connection->beaten = now;
     send(*connection, kHeartbeat);
   }

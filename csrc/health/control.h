@@ -119,7 +119,7 @@ class ControlPlane {
   int rank_, size_;
   Owner& owner_;
   const std::chrono::seconds bound_ = peer_timeout();
-  const std::chrono::seconds long_silence_ = std::max(2 * bound_, std::chrono::seconds(30));
+  const std::chrono::seconds long_silence_ = std::max(8 * bound_, std::chrono::seconds(30));
   ProcessDescriptor listener_;
   bool listener_watched_ = true;
   bool warned_of_strangers_ = false, warned_of_descriptors_ = false;

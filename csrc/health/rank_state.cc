@@ -61,7 +61,7 @@ uint64_t below(Unpacker& from, uint64_t limit, const char* what) {
 
 // No sum of amounts or times overflows, and no product with the bytes of an element.
 constexpr int64_t kMostAmount = int64_t{1} << 56, kLatestTime = int64_t{1} << 60;
-constexpr int64_t kLongestCall = kLatestTime / kMostSamples;  // ns; a longer one counts as this one
+constexpr int64_t kLongestCall = kLatestTime / kMostSamples;  // ns; longer calls count as this long
 
 int64_t unpack_amount(Unpacker& from) {
   return static_cast<int64_t>(below(from, kMostAmount, "an amount"));

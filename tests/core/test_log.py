@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -39,5 +40,7 @@ def test_a_reader_that_stands_still_stops_no_rank() -> None:
         process.stdin.close()
         log = process.stderr.read()
     assert process.returncode == 0
+    lost = re.search(r"lost lines: (\d+)\n", log)
+    assert lost and int(lost[1]) >= 20
     assert 'group "the last"' in log
     assert 'group "group 19"' not in log

@@ -124,6 +124,7 @@ def test_a_store_whose_server_stands_still_delays_no_timeout() -> None:
     receiver, sender = spawn.Pipe(duplex=False)
     server = spawn.Process(target=serve, args=(sender,), daemon=True)
     server.start()
+    sender.close()  # recv() ends with the server
     store = dist.TCPStore("127.0.0.1", receiver.recv(), is_master=False, timeout=BOUND)
     assert server.pid
     stop = threading.Timer(1.0, os.kill, (server.pid, signal.SIGSTOP))
