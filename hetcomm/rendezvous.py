@@ -156,14 +156,20 @@ class TorchStore(_core.Store):
         self.store.set(key, value)
 
     def get(self, key: str, timeout: timedelta) -> bytes:
-        deadline = time.monotonic() + timeout.total_seconds()
+        begin = time.monotonic()
+        deadline = begin + timeout.total_seconds()
         try:
-            self.store.wait([key], timeout)
+            # wait() would write warnings into the log while the key is not set.
+            while not self.store.check([key]):
+                now = time.monotonic()
+                if now >= deadline:
+                    raise _core.TimeoutError("no rank has set it")
+                time.sleep(min(max((now - begin) / 10, 0.001), 0.2, deadline - now))
             return bytes(self.store.get(key))
+        except _core.TimeoutError:
+            raise
         except RuntimeError as error:
             why = str(error).splitlines()[0]
-            if time.monotonic() >= deadline - 0.01:  # torch counts whole milliseconds
-                raise _core.TimeoutError(why) from error
             raise _core.TransportError(
                 f"the store failed: {why}; see that the process that serves it still runs"
             ) from error

@@ -96,11 +96,11 @@ void TorchStore::end_question() {
 }
 
 // Calls signal handlers meanwhile.
-bool TorchStore::wait(const std::function<bool(std::chrono::nanoseconds)>& done_within,
+void TorchStore::wait(const std::function<bool(std::chrono::nanoseconds)>& done_within,
                       const Deadline& deadline) {
   GroupReference no_group(nullptr);  // bootstrap reports the interrupt to the other ranks
   try {
-    return wait_interruptibly(done_within, deadline.left(), no_group, [] { return std::string(); });
+    wait_interruptibly(done_within, deadline.left(), no_group, [] { return std::string(); });
   } catch (const std::exception&) {
     interrupt_ = std::current_exception();
     throw;

@@ -27,7 +27,7 @@ class TorchStore : public Store {
  private:
   class Question;
   void end_question();
-  bool wait(const std::function<bool(std::chrono::nanoseconds)>& done_within,
+  void wait(const std::function<bool(std::chrono::nanoseconds)>& done_within,
             const Deadline& deadline);
 
   c10::intrusive_ptr<c10d::Store> store_;

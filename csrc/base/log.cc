@@ -56,9 +56,9 @@ LogLevel chosen_level() {
     if (*text == kLevels[i]) return static_cast<LogLevel>(i);
   }
   if (text) {
-    const std::string line = std::string("hetcomm warning: HETCOMM_LOG_LEVEL: expected error, ") +
-                             "warning, info or debug, got \"" + *text + "\"; warning is used\n";
-    write_line(line);
+    write_line(
+        "hetcomm warning: HETCOMM_LOG_LEVEL: expected error, warning, info or debug, got \"" +
+        *text + "\"; warning is used\n");
   }
   return LogLevel::warning;
 }

@@ -67,7 +67,7 @@ int64_t unpack_amount(Unpacker& from) {
   return static_cast<int64_t>(below(from, kMostAmount, "an amount"));
 }
 
-// A time on a rank's clock; -1 for none.
+// A time on a rank's clock, or -1 for none.
 int64_t unpack_time(Unpacker& from) {
   const auto time = static_cast<int64_t>(from.number());
   if (time >= -kLatestTime && time < kLatestTime) return time;

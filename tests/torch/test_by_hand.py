@@ -72,15 +72,10 @@ def by_hand(rank: int, size: int, path: str) -> None:
     backend.shutdown()
 
 
-def _main(rank: int, size: int, path: str) -> None:
-    by_hand(rank, size, path)
-
-
-def test_groups_can_be_built_by_hand(tmp_path: Path) -> None:
+def run_two(program: Callable[..., None], argument: Any) -> None:
+    """Runs program(rank, 2, argument) as two processes."""
     spawn = multiprocessing.get_context("spawn")
-    ranks = [
-        spawn.Process(target=_main, args=(rank, 2, str(tmp_path / "store"))) for rank in range(2)
-    ]
+    ranks = [spawn.Process(target=program, args=(rank, 2, argument)) for rank in range(2)]
     for one in ranks:
         one.start()
     for one in ranks:
@@ -90,33 +85,28 @@ def test_groups_can_be_built_by_hand(tmp_path: Path) -> None:
     assert [one.exitcode for one in ranks] == [0, 0]
 
 
-def waits(port: int, rank: int, delay: float) -> None:
-    """Rank 1 comes late."""
-    store = dist.TCPStore("127.0.0.1", port, 2, is_master=False, timeout=BOUND)
-    time.sleep(delay * rank)
-    group, backend = built(store, rank, 2)
-    check(group, rank, 2)
+def test_groups_can_be_built_by_hand(tmp_path: Path) -> None:
+    run_two(by_hand, str(tmp_path / "store"))
+
+
+def with_a_late_rank(rank: int, size: int, port: int) -> None:
+    store = dist.TCPStore("127.0.0.1", port, size, is_master=False, timeout=BOUND)
+    time.sleep(3 * rank)
+    group, backend = built(store, rank, size)
+    check(group, rank, size)
     backend.shutdown()
 
 
 def test_waiting_for_a_late_rank_fills_no_log(capfd: pytest.CaptureFixture[str]) -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    spawn = multiprocessing.get_context("spawn")
-    ranks = [spawn.Process(target=waits, args=(store.port, rank, 3.0)) for rank in range(2)]
-    for one in ranks:
-        one.start()
-    for one in ranks:
-        one.join(120)
-        if one.exitcode is None:
-            one.kill()
-    assert [one.exitcode for one in ranks] == [0, 0]
+    run_two(with_a_late_rank, store.port)
     assert "c10d" not in capfd.readouterr().err
 
 
 def serve(port: Any) -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     port.send(store.port)
-    time.sleep(60)
+    time.sleep(BOUND.total_seconds())  # serves until the test kills this process
 
 
 def test_a_store_whose_server_stands_still_delays_no_timeout() -> None:
