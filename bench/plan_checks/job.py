@@ -116,20 +116,20 @@ def gathered(mine: Any) -> list[Any]:
     return every
 
 
-def repeat_close(every: list[dict[str, Any]], kind: str, spec: dict[str, Any]) -> None:
+def repeat_faster(every: list[dict[str, Any]], kind: str, spec: dict[str, Any]) -> None:
     """Measures a choice that is not the fastest layout again, in turns with the faster ones.
 
     The fastest of several measured layouts owes something to chance. So medians of all turns count.
     """
     chosen = next(each for each in every if each["name"] == CHOSEN)
     limit = chosen["measured"]["seconds"]
-    faster = [each for each in every if each["measured"]["seconds"] < limit]
-    turns = spec["turns"] if faster else 0
-    taken = [[each["measured"]["seconds"]] for each in (chosen, *faster)]
-    for _ in range(turns):
-        for each, seconds in zip((chosen, *faster), taken, strict=True):
-            seconds.append(run_layout(each, kind, spec)["seconds"])
-    for each, seconds in zip((chosen, *faster), taken, strict=True):
+    close = [each for each in every if each["measured"]["seconds"] <= limit]
+    if len(close) == 1:
+        return
+    turns = [[each["measured"]["seconds"] for each in close]]
+    for _ in range(spec["turns"]):
+        turns.append([run_layout(each, kind, spec)["seconds"] for each in close])
+    for each, seconds in zip(close, zip(*turns, strict=True), strict=True):
         each["measured"] |= {"seconds": statistics.median(seconds), "turns": seconds}
 
 
@@ -223,7 +223,7 @@ def main(spec_file: Path, result_file: Path) -> None:
             print(each["job"], each["name"], each["predicted"], each["measured"]["seconds"],
                   flush=True)  # fmt: skip
     for job in spec["jobs"]:
-        repeat_close([each for each in todo["steps"] if each["job"] == job], kind, spec)
+        repeat_faster([each for each in todo["steps"] if each["job"] == job], kind, spec)
     if rank == 0:
         result_file.write_text(json.dumps(todo))
     dist.barrier()
