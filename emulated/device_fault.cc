@@ -2,6 +2,8 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "emulated/settings.h"
 
@@ -9,7 +11,7 @@ namespace hetcomm::emulated {
 
 namespace {
 
-std::array<std::atomic<int64_t>, kMostDevices> operations;
+std::array<std::atomic<int64_t>, kMostDevices> operations, queries;
 
 }  // namespace
 
@@ -21,6 +23,12 @@ bool DeviceFault::strikes(int device) {
 bool DeviceFault::struck(int device) {
   return settings().injects(FaultKind::device_error, device) &&
          operations[static_cast<size_t>(device)] > settings().after;
+}
+
+void DeviceFault::query(int device) {
+  if (!settings().injects(FaultKind::query_hang, device)) return;
+  const bool hangs = ++queries[static_cast<size_t>(device)] > settings().after;
+  while (hangs) std::this_thread::sleep_for(std::chrono::seconds(1));
 }
 
 }  // namespace hetcomm::emulated

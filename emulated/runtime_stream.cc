@@ -160,6 +160,7 @@ int NAME(EventRecord)(void* event_handle, void* handle) {
 
 int NAME(EventQuery)(void* handle) {
   return on_event(handle, [](Event& event) {
+    DeviceFault::query(event.device());
     if (Capture::forbids()) return capture_unsupported;
     if (event.captured().capture != nullptr) return captured_event;
     return event.passed() ? success : not_ready;

@@ -16,7 +16,8 @@ constexpr int64_t kFastest = int64_t{1} << 40;  // bytes per second
       Code::invalid_argument,
       "HETCOMM_EMULATED_FAULT: expected a fault such as init_hang, init_error, "
       "async_error:N, hang:N, split_hang, split_error, call_hang:N, abort_hang, "
-      "device_error:N, version:N, old_version or old_runtime, with @M for member M only; got \"" +
+      "device_error:N, query_hang:N, version:N, old_version or old_runtime, with @M for member M "
+      "only; got \"" +
           text + "\"; correct or unset the variable");
 }
 
@@ -34,8 +35,9 @@ void parse_fault(const std::string& text, Settings& settings) {
       {"async_error", FaultKind::async_error},   {"hang", FaultKind::hang},
       {"split_hang", FaultKind::split_hang},     {"split_error", FaultKind::split_error},
       {"call_hang", FaultKind::call_hang},       {"abort_hang", FaultKind::abort_hang},
-      {"device_error", FaultKind::device_error}, {"version", FaultKind::version},
-      {"old_version", FaultKind::old_version},   {"old_runtime", FaultKind::old_runtime},
+      {"device_error", FaultKind::device_error}, {"query_hang", FaultKind::query_hang},
+      {"version", FaultKind::version},           {"old_version", FaultKind::old_version},
+      {"old_runtime", FaultKind::old_runtime},
   };
   std::string rest = text;
   if (size_t at = rest.find('@'); at != std::string::npos) {
@@ -47,7 +49,7 @@ void parse_fault(const std::string& text, Settings& settings) {
   if (kind == kinds.end()) refuse(text);
   bool counted = kind->second == FaultKind::async_error || kind->second == FaultKind::hang ||
                  kind->second == FaultKind::call_hang || kind->second == FaultKind::device_error ||
-                 kind->second == FaultKind::version;
+                 kind->second == FaultKind::query_hang || kind->second == FaultKind::version;
   if (counted != (colon != std::string::npos)) refuse(text);
   if (counted) settings.after = number(rest.substr(colon + 1), text);
   settings.fault = kind->second;

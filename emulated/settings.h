@@ -62,6 +62,7 @@
 //     abort_hang       ncclCommAbort never returns
 //     device_error:N   the operation of a device after N fails, and so does every later call for
 //                      that device (error 700); M is the index of the device
+//     query_hang:N     EventQuery for a device never returns after N calls; M as above
 //     old_version      ncclGetVersion says 2.14.3
 //     version:N        ncclGetVersion says N, such as 22203
 //     old_runtime      the runtime says CUDA 10.2 or HIP 4.5
@@ -81,6 +82,7 @@ enum class FaultKind {
   call_hang,
   abort_hang,
   device_error,
+  query_hang,
   version,
   old_version,
   old_runtime,

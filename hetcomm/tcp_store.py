@@ -143,9 +143,7 @@ class TcpStore(_core.Store):
         sign, value = self._request(_GET, key, b"", bound)
         if sign == _EXPIRED:
             refused = value.decode(errors="replace")
-            raise _core.TimeoutError(
-                f"no rank has set {key} within {_core.format_seconds(bound)}{refused}"
-            )
+            raise _core.TimeoutError(f"no rank has set {key} in time{refused}")
         return value
 
     def _request(

@@ -74,6 +74,12 @@ const std::vector<Setting>& settings() {
        "rank whose process gives none, such as one in a debugger, hetcomm warns. See "
        "[docs/errors.md](docs/errors.md)",
        "`2`"},
+      {"HETCOMM_LIBRARY_TIMEOUT",
+       "seconds: a process ends if one of its threads stands still for so long in a device's "
+       "driver "
+       "or UCX, because no operation goes on then; `0`: never. See "
+       "[docs/errors.md](docs/errors.md)",
+       "`300`"},
       {"HETCOMM_JOB_KEY_FILE, HETCOMM_JOB_KEY",
        "a file with the job key (mode 600, see `hetcomm key`), or the key itself: ranks prove it "
        "to each other, see [docs/security.md](docs/security.md); equal on every rank",

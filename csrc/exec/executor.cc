@@ -12,11 +12,14 @@
 #include <random>
 #include <system_error>
 
+#include "base/config.h"
 #include "base/events.h"
 #include "exec/callbacks.h"
 
 namespace hetcomm {
 namespace {
+
+constexpr int64_t kLibraryBound = 300;  // seconds; pinning memory and loading kernels take seconds
 
 sockaddr_un abstract_address(const std::string& name, socklen_t& length) {
   sockaddr_un address{};
@@ -30,7 +33,8 @@ sockaddr_un abstract_address(const std::string& name, socklen_t& length) {
 }  // namespace
 
 Executor::Executor(std::unique_ptr<Transports> transports)
-    : data_events_(make_epoll()),
+    : library_bound_(setting("HETCOMM_LIBRARY_TIMEOUT", kLibraryBound, 0, 86'400)),
+      data_events_(make_epoll()),
       control_events_(make_epoll()),
       wake_socket_(own_descriptor(socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0),
                                   "the wake-up socket")),
@@ -107,26 +111,6 @@ void Executor::detach(const std::shared_ptr<RunQueue>& queue) {
     runs_ -= static_cast<int>(stranded.size());
   }
   announce(stranded);
-}
-
-std::unique_lock<std::mutex> Executor::lock() {
-  if (std::unique_lock held(mutex_, std::try_to_lock); held) return held;
-  ++lock_waiters_;
-  std::unique_lock held(mutex_);
-  --lock_waiters_;
-  return held;
-}
-
-std::unique_lock<std::mutex> Executor::lock_within(std::chrono::nanoseconds time) {
-  const Deadline deadline(time);
-  std::unique_lock held(mutex_, std::try_to_lock);
-  ++lock_waiters_;
-  while (!held && !deadline.passed()) {
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-    held = try_lock();
-  }
-  --lock_waiters_;
-  return held;
 }
 
 Executor::Completed Executor::submit(RunQueue& queue, std::shared_ptr<Run> run, bool will_wait,

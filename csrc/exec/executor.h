@@ -87,7 +87,8 @@ class Executor {
   bool inherited() const { return mark_.inherited(); }  // by this process from its parent
   Transports& transports() { return *transports_; }     // mostly used under the lock, see there
   // The lock under which paths, queues and runs are used. Waiting threads take the lock all the
-  // time, and make way for a thread that calls lock().
+  // time, and make way for a thread that calls lock(). Ends the process if a library keeps the lock
+  // for HETCOMM_LIBRARY_TIMEOUT.
   std::unique_lock<std::mutex> lock();
   // Empty if another thread has the lock.
   std::unique_lock<std::mutex> try_lock() { return {mutex_, std::try_to_lock}; }
@@ -144,6 +145,9 @@ class Executor {
   static thread_local Role role;
   static thread_local const Run* recorded_here;  // this thread records the run into a graph
 
+  // lock.cc
+  void look_at_lock();
+  void tell_of_stuck_library(std::chrono::seconds stuck);
   // Under the lock; true if anything moved. Only try_progress() may throw: after an exception the
   // others fail the groups concerned.
   bool progress_all(Completed& completed);
@@ -201,14 +205,19 @@ class Executor {
   Awaited round_;
   std::atomic<bool> awaits_network_{false}, awaits_device_{false}, awaits_same_processor_{false};
   uint32_t idle_rounds_ = 0;
-  uint32_t rounds_ = 0;
+  std::atomic<uint32_t> rounds_{0};
   std::atomic<bool> oversubscribed_{false};
   std::atomic<uint32_t> yields_on_processor_{0};
-  std::atomic<uint32_t> spins_{32};   // how long wait() spins: longer while that succeeds
-  std::atomic<int> waiters_{0};       // threads inside wait() or drain()
-  std::atomic<int> runs_{0};          // pending or active
-  std::atomic<int> sleepers_{0};      // threads inside epoll_wait
-  std::atomic<int> lock_waiters_{0};  // threads that wait for the lock outside wait()
+  std::atomic<uint32_t> spins_{32};           // how long wait() spins: longer while that succeeds
+  std::atomic<int> waiters_{0};               // threads inside wait() or drain()
+  std::atomic<int> runs_{0};                  // pending or active
+  std::atomic<int> sleepers_{0};              // threads inside epoll_wait
+  std::atomic<int> lock_waiters_{0};          // threads that wait for the lock outside wait()
+  const std::chrono::seconds library_bound_;  // HETCOMM_LIBRARY_TIMEOUT; zero: none
+  // Looks in a row at a lock that stays with one thread, and the round of the last one.
+  std::atomic<Clock::time_point> next_look_{};
+  std::atomic<uint32_t> last_look_{0}, looks_{0};
+  std::atomic<bool> told_of_stuck_library_{false};
 
   const Descriptor data_events_;     // epoll: transports, wake socket, completion event
   const Descriptor control_events_;  // epoll: monitors' descriptors, progress event

@@ -42,9 +42,7 @@ void Executor::await_recorded(RunQueue& queue, const std::shared_ptr<Run>& run) 
 // other queues meanwhile.
 void Executor::launch(RunQueue& queue, const std::function<void()>& call) {
   const auto retake_lock = [&] {
-    ++lock_waiters_;
-    mutex_.lock();
-    --lock_waiters_;
+    lock().release();
     queue.launching = false;
     if (role == Role::waiter) ++waiters_;
     if (role == Role::progress) in_library_ = false;

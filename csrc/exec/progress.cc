@@ -42,7 +42,9 @@ std::string behind(const Run* earlier) {
 
 std::string describe_silence(int rank, std::chrono::duration<double> time) {
   return "rank " + std::to_string(rank) + " has given no sign of life for " + format_seconds(time) +
-         ": it is stopped, in a debugger, or short of processor time or memory";
+         ": it is stopped, in a debugger, inside a library that stands still, or short of "
+         "processor "
+         "time or memory";
 }
 
 void Executor::start(RunQueue& queue, Run& run, int lane) {
@@ -240,7 +242,9 @@ bool Executor::progress_all(Completed& completed) {
   awaits_same_processor_.store(round_.same_processor, std::memory_order_relaxed);
   idle_rounds_ = moved ? 0 : idle_rounds_ + 1;
   // Each idle round may yield, for milliseconds if other threads want the processor.
-  if ((++rounds_ & 1023) == 0 || (idle_rounds_ & 31) == 31) check_deadlines(completed);
+  const uint32_t round = rounds_.load(std::memory_order_relaxed) + 1;
+  rounds_.store(round, std::memory_order_relaxed);
+  if ((round & 1023) == 0 || (idle_rounds_ & 31) == 31) check_deadlines(completed);
   return moved || !completed.empty();
 }
 

@@ -50,6 +50,7 @@ bool Executor::wait(Run& run, const Deadline& deadline) {
   if (run.done()) return true;
   begin_waiting();
   uint32_t idle = 0, busy = 0;
+  bool refused = false;
   Completed completed;
   Completion::Aftermath own;
   const auto keep_own = [&own](Completion::Aftermath aftermath) {
@@ -58,7 +59,9 @@ bool Executor::wait(Run& run, const Deadline& deadline) {
   while (!run.done()) {
     if (lock_waiters_.load(std::memory_order_relaxed) > 0) sched_yield();
     bool moved = false;
-    if (std::unique_lock lock(mutex_, std::try_to_lock); lock) {
+    std::unique_lock lock(mutex_, std::try_to_lock);
+    refused = !lock;
+    if (!refused) {
       moved = progress_all(completed);
       lock.unlock();
       if (!completed.empty()) keep_own(announce(completed, &run));
@@ -88,6 +91,7 @@ bool Executor::wait(Run& run, const Deadline& deadline) {
       idle = kMostSpins + kYields / 2;
     }
   }
+  if (refused) look_at_lock();  // a caller may wait in many short turns
   end_waiting();
   return run.done();
 }
@@ -130,6 +134,7 @@ Completion::Aftermath Executor::sleep(std::chrono::nanoseconds bound, const Run*
   {
     std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) {
+      look_at_lock();
       sched_yield();
       return {};
     }

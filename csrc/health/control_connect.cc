@@ -19,8 +19,9 @@
 namespace hetcomm {
 namespace {
 
-// A stranger that has not proven the group's key by then is dropped.
-constexpr auto kProofBound = std::chrono::seconds(10);
+// A stranger that has not proven the group's key by then is dropped. While a neighbour is missing,
+// a stranger may be this neighbour, which may be slow or stopped for a while.
+constexpr auto kProofBound = std::chrono::seconds(10), kNeighbourBound = std::chrono::seconds(30);
 // With this many strangers, one of this age is dropped for a newer connection.
 constexpr auto kMinStrangerAge = std::chrono::seconds(1);
 constexpr int kMaxStrangers = 64;
@@ -198,13 +199,12 @@ void ControlPlane::accept_waiting() {
 // All ranks connect before any of them polls. A neighbour without a proof long after the first poll
 // is gone, or stands still.
 void ControlPlane::drop_unproven() {
+  const auto bound = waiting_.empty() ? kProofBound : kNeighbourBound;
   for (auto& connection : connections_) {
-    if (connection->stranger() && Clock::now() - connection->since > kProofBound) {
-      close(*connection);
-    }
+    if (connection->stranger() && Clock::now() - connection->since > bound) close(*connection);
   }
   if (waiting_.empty()) return;
-  if (proofs_due_ == Clock::time_point()) proofs_due_ = Clock::now() + kProofBound;
+  if (proofs_due_ == Clock::time_point()) proofs_due_ = Clock::now() + kNeighbourBound;
   if (Clock::now() < proofs_due_) return;
   for (auto& connection : connections_) {
     if (connection->open() && connection->peer() >= 0 && !connection->proven()) close(*connection);

@@ -85,20 +85,21 @@ def main() -> int:
     begin = time.monotonic()
     build(machine)
     print(f"built for {platform.machine()} to run as aarch64: {time.monotonic() - begin:.0f} s")
-    emulated = [machine.python, "-P", "-m", "pytest"]
+    emulated = [machine.python, "-P", "-m", "pytest", "-n", str(os.cpu_count() or 1)]
+    variables = environment(machine.torch)
     if len(sys.argv) > 1:
-        return subprocess.run([*emulated, *sys.argv[1:]], cwd=ROOT, env=environment()).returncode
+        return subprocess.run([*emulated, *sys.argv[1:]], cwd=ROOT, env=variables).returncode
     memory_model.headers(download=True)
     here = Path(sys.executable).with_name("pytest")
     outcomes = []
-    for title, command, variables in (
-        ("on Arm", [*emulated, *TESTS], environment()),
-        ("on Arm with pages of 64 KiB", [*emulated, *MEMORY], environment() | LARGE_PAGES),
+    for title, command, settings in (
+        ("on Arm", [*emulated, *TESTS], variables),
+        ("on Arm with pages of 64 KiB", [*emulated, *MEMORY], variables | LARGE_PAGES),
         ("ranks of both processors in one job, and orders of memory",
          [here, "tests/arm", "tests/ordering"], os.environ | {"HETCOMM_TEST_ARM": "full"}),
     ):  # fmt: skip
         print(f"--- {title}", flush=True)
-        outcomes.append(subprocess.run(command, cwd=ROOT, env=variables).returncode)
+        outcomes.append(subprocess.run(command, cwd=ROOT, env=settings).returncode)
     return max(outcomes)
 
 

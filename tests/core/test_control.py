@@ -159,7 +159,8 @@ def test_a_closed_control_port_names_its_rank() -> None:
 
 @pytest.mark.slow
 def test_a_neighbour_without_a_proof_is_given_up() -> None:
-    """Another program has the address of rank 1, and stays silent. Rank 1 never hears of rank 0."""
+    """Another program has the address of rank 1, and stays silent. Rank 1 never hears of rank 0.
+    A neighbour may be stopped for a while."""
 
     begin = time.monotonic()
 
@@ -172,7 +173,7 @@ def test_a_neighbour_without_a_proof_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         made = unreachable({}, {1: listener.getsockname()[1]})
         for seconds in results_of(run_ranks("ab", program, store=made)):
-            assert 9 < seconds < 30
+            assert 29 < seconds < 60
 
 
 def test_signals_during_set_up_are_handled() -> None:

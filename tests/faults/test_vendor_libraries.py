@@ -328,6 +328,19 @@ def test_a_stuck_library_times_out(tmp_path: Path, count: int) -> None:
             rank.exits_cleanly()
 
 
+def test_a_process_ends_whose_driver_never_answers(tmp_path: Path) -> None:
+    """No thread of that process can go on, and none can be taken out of the driver. No call of the
+    other member waits for the device, which would wait for that process."""
+    calm = {"HETCOMM_EMULATED_HOSTILE": "poison"}
+    settings = fault("query_hang:0") | {"HETCOMM_LIBRARY_TIMEOUT": "3"} | calm
+    with mixed(tmp_path, {0: calm, 1: settings}, LONG, joins=True) as job:
+        job.tell("all_reduce", 300_000)
+        for error in errors_within(job.others(1), 3 + NOTICE):
+            assert error["error"] == "PeerFailedError" and error["peer"] == 1, error
+        assert job[1].process.wait(BOUND) == -signal.SIGABRT
+        assert "has been inside a library for 3 s" in job[1].log.read_text()
+
+
 def test_a_hanging_abort_delays_no_other_group(tmp_path: Path) -> None:
     """The library keeps the memory and a thread of its own. Everything else continues, if streams
     share no hardware queue, and no call of the runtime waits for the device: both would wait for

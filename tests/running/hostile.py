@@ -22,7 +22,9 @@ SUITE = (
     "core/test_device.py", "core/test_direct_streams.py", "core/test_emulated_graphs.py",
     "core/test_hostile_streams.py", "core/test_hostile_ccl.py", "core/test_vendors.py",
     "core/test_ccl.py",
-    "arrays", "torch/test_streams.py", "torch/test_graphs.py", "torch/test_mixed_vendors.py",
+    "arrays/test_arrays.py::test_device_arrays_are_accepted",
+    "arrays/test_arrays.py::test_streams_and_memory_of_cupy_are_honoured",
+    "torch/test_streams.py", "torch/test_graphs.py", "torch/test_mixed_vendors.py",
     "torch/test_partition_devices.py", "faults/test_vendor_libraries.py",
 )  # fmt: skip
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hetcomm.plan.search.division import Floats
+from hetcomm.plan.search.division import Floats, exclusive_cumsum
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def step_bound(pipeline: Pipeline) -> float:
     ahead = pipeline.forward[0] + transfers
     last = pipeline.backward[0] - pipeline.deferred
     back = last + transfers
-    way_in, way_out = _before(ahead), _before(back)
+    way_in, way_out = exclusive_cumsum(ahead), exclusive_cumsum(back)
     trip = _from(ahead + back)
     deferred = np.minimum(np.arange(1, len(trip) + 1), micro_batches) * pipeline.deferred
     busy = micro_batches * (forward + backward) - deferred
@@ -98,7 +98,7 @@ def _turned(pipeline: Pipeline, transfers: Floats) -> Floats:
     forward, backward = pipeline.forward, pipeline.backward
     chunks, stages = forward.shape
     micro_batches, passes = pipeline.micro_batches, pipeline.micro_batches * chunks
-    own, way = np.arange(stages), _before(transfers)
+    own, way = np.arange(stages), exclusive_cumsum(transfers)
     first = (chunks - 1) * stages  # the warm-up of the last stage
     warm = np.minimum(first + 2 * (stages - 1 - own), passes)
     turned = passes - warm
@@ -110,8 +110,8 @@ def _turned(pipeline: Pipeline, transfers: Floats) -> Floats:
     sums = np.concatenate((np.zeros((stages, 1)), np.cumsum(within, axis=1)), axis=1)
     between = sums[own, own + 1][:, None] - sums[:, :-1] - 2 * (turned * transfers)[:, None]
     around = (chunks - 1) * (float(way[-1]) + pipeline.wrap)
-    opened = around + forward[:-1].sum() + _before(forward[-1] - forward[0])
-    closed = around + backward[:-1].sum() + _before(backward[-1] - backward[0])
+    opened = around + forward[:-1].sum() + exclusive_cumsum(forward[-1] - forward[0])
+    closed = around + backward[:-1].sum() + exclusive_cumsum(backward[-1] - backward[0])
     waits = np.maximum(opened - stages * forward[:-1].sum(axis=0), 0.0)
     waits = waits + np.maximum(closed - stages * backward[:-1].sum(axis=0), 0.0)
     # [d, s]
@@ -149,11 +149,6 @@ def _passed(values: Floats, counts: NDArray[np.int64]) -> Floats:
     return np.asarray(groups[:, None] * sums[-1] + sums[chunk] + left[:, None] * values[chunk])
 
 
-def _before(values: Floats) -> Floats:
-    """[s] -> the sum over the stages before s."""
-    return np.concatenate(([0.0], np.cumsum(values)[:-1]))
-
-
 def _from(values: Floats) -> Floats:
     """[s] -> the sum over the stages from s on."""
-    return np.asarray(values.sum() - _before(values))
+    return np.asarray(values.sum() - exclusive_cumsum(values))

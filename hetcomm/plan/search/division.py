@@ -345,6 +345,11 @@ class Chain:
         return found
 
 
+def exclusive_cumsum(values: Floats) -> Floats:
+    """[s] -> the sum of the values before s."""
+    return np.concatenate(([0.0], np.cumsum(values)[:-1]))
+
+
 def sums_of(values: Sequence[float] | Floats) -> Floats:
     """[first, end] -> the sum of a value of each layer over the layers from first to end."""
     sums = np.concatenate(([0.0], np.cumsum(values)))

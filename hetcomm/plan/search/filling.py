@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hetcomm.plan.search.division import Floats
+from hetcomm.plan.search.division import Floats, exclusive_cumsum
 from hetcomm.plan.search.shapes import Part
 
 
@@ -140,8 +140,8 @@ class Pipes:
         first[0] = 1
         while True:
             own = -(-(least + first) // chunks) - first  # of the first chunk
-            start = _before(forward * own) + np.cumsum(moved)
-            left = below - start - _before(back * own) - np.cumsum(moved)
+            start = exclusive_cumsum(forward * own) + np.cumsum(moved)
+            left = below - start - exclusive_cumsum(back * own) - np.cumsum(moved)
             most = np.floor(left / busy + 1e-9)
             most = np.minimum(most, self._most(below - start))
             spare = most.sum() - self.blocks
@@ -184,8 +184,3 @@ def _held(
     rates = (run.stages - 1) * most
     rates -= (most - rate) * ((1 - way / seconds) - kept) * seconds / way
     return kept * rate + (1 - kept) * most, lost + transfer * rates
-
-
-def _before(values: Floats) -> Floats:
-    """[s] -> the sum over the stages before s."""
-    return np.concatenate(([0.0], np.cumsum(values)[:-1]))
