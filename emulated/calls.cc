@@ -174,8 +174,9 @@ class Collective {  // of one member
 }  // namespace
 
 std::string call_name(uint16_t kind) {
-  constexpr const char* names[] = {"all_reduce", "reduce_scatter", "reduce", "all_gather",
-                                   "broadcast",  "a message",      "split",  "a connection"};
+  constexpr const char* names[] = {"all_reduce", "reduce_scatter", "reduce",
+                                   "all_gather", "broadcast",      "a message",
+                                   "split",      "a connection",   "ncclCommFinalize"};
   return kind < std::size(names) ? names[kind] : "an unknown call";
 }
 

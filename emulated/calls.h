@@ -20,6 +20,7 @@ enum class CallKind : uint16_t {
   message,
   split,
   connection,
+  end,
 };
 
 std::string call_name(uint16_t kind);

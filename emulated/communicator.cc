@@ -256,7 +256,7 @@ void Communicator::enqueue(Stream& stream, const Prepared& prepared) {
 }
 
 void Communicator::submit(std::vector<Call> calls, std::shared_ptr<Stream> stream) {
-  const Connecting connecting = options_.blocking ? Connecting{} : to_connect(calls);
+  const Meeting connecting = options_.blocking ? Meeting{} : to_connect(calls);
   std::optional<Prepared> now;
   if (stream->capture() == nullptr) now = take_turn(calls);
   auto launch = [self = shared_from_this(), calls = std::move(calls), stream, now] {
@@ -278,8 +278,8 @@ void Communicator::submit(std::vector<Call> calls, std::shared_ptr<Stream> strea
       });
 }
 
-Communicator::Connecting Communicator::to_connect(const std::vector<Call>& calls) {
-  Connecting connecting;
+Communicator::Meeting Communicator::to_connect(const std::vector<Call>& calls) {
+  Meeting connecting;
   if (!settings().hostile.lazy || size_ == 1) return connecting;
   std::lock_guard lock(mutex_);
   std::set<int> peers;
@@ -298,36 +298,41 @@ Communicator::Connecting Communicator::to_connect(const std::vector<Call>& calls
   return connecting;
 }
 
-bool Communicator::connect_now(const Connecting& connecting) {
-  if (!connecting.ticket) return true;
+bool Communicator::connect_now(const Meeting& meeting) {
+  if (!meeting.ticket) return true;
   const Hostile& hostile = settings().hostile;
   if (hostile.sync && !Stream::synchronize_device(device_, "a connection", hostile.gates)) {
     throw Failure{ccl_unhandled_runtime_error, "a connection waited for the device too long"};
   }
-  bool connected = false;
+  const bool connected = rendezvous(meeting);
+  if (!connected) {
+    std::fprintf(stderr, "hetcomm emulated %s: rank %d: aborted while its first call connects\n",
+                 HETCOMM_EMULATED_VENDOR, rank_);
+  }
+  return connected;
+}
+
+bool Communicator::rendezvous(const Meeting& meeting) {
+  bool met = false;
   std::exception_ptr wrong;
-  in_turn(*connecting.ticket, [&] {
+  in_turn(*meeting.ticket, [&] {
     std::vector<Message> sends, receives;
     char mine = 0;
     std::vector<char> theirs(static_cast<size_t>(size_));
-    for (int peer : connecting.peers) {
-      sends.push_back({peer, &mine, 1, connecting.label});
-      receives.push_back({peer, &theirs[static_cast<size_t>(peer)], 1, connecting.label});
+    for (int peer : meeting.peers) {
+      sends.push_back({peer, &mine, 1, meeting.label});
+      receives.push_back({peer, &theirs[static_cast<size_t>(peer)], 1, meeting.label});
     }
     try {
       mesh_->exchange(sends, receives, Stop{.abort = abort_.get()});
-      connected = true;
+      met = true;
     } catch (const Aborted&) {
     } catch (...) {
       wrong = std::current_exception();
     }
   });
   if (wrong) std::rethrow_exception(wrong);
-  if (!connected) {
-    std::fprintf(stderr, "hetcomm emulated %s: rank %d: aborted while its first call connects\n",
-                 HETCOMM_EMULATED_VENDOR, rank_);
-  }
-  return connected;
+  return met;
 }
 
 void Communicator::wait_a_while() {
@@ -369,10 +374,15 @@ void Communicator::perform(const std::vector<Call>& calls) {
 }
 
 void Communicator::finalize() {
-  in_background([this] {
-    std::unique_lock lock(mutex_);
-    wait(lock, [&] { return turn_ == issued_ || abort_->raised(); });
-  });
+  Meeting ending{.label = {.kind = static_cast<uint16_t>(CallKind::end)}};
+  {
+    std::lock_guard lock(mutex_);
+    ending.ticket = issued_++;
+  }
+  for (int peer = 0; settings().hostile.ends && peer < size_; ++peer) {
+    if (peer != rank_) ending.peers.push_back(peer);
+  }
+  in_background([this, ending] { rendezvous(ending); });
 }
 
 void Communicator::wait_submitted() {

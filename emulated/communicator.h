@@ -89,15 +89,16 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Prepared take_turn(std::vector<Call> calls);
   Launch launch_of(const std::vector<Call>& calls) const;
   void enqueue(Stream& stream, const Prepared& prepared);
-  // See the part `lazy` of HETCOMM_EMULATED_HOSTILE. The ticket is for a turn; without one there is
-  // nothing to connect. False after an abort.
-  struct Connecting {
+  // Members wait for each other. See the parts `lazy` and `ends` of HETCOMM_EMULATED_HOSTILE. The
+  // ticket is for a turn; without one there is nothing to do. False after an abort.
+  struct Meeting {
     std::optional<uint64_t> ticket;
     std::vector<int> peers;
     Label label;
   };
-  Connecting to_connect(const std::vector<Call>& calls);
-  bool connect_now(const Connecting& connecting);
+  Meeting to_connect(const std::vector<Call>& calls);
+  bool connect_now(const Meeting& meeting);
+  bool rendezvous(const Meeting& meeting);
   void wait_a_while();  // at most until an abort
   void in_turn(uint64_t ticket, const std::function<void()>& work);
   void perform(const std::vector<Call>& calls);

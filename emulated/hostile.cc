@@ -22,8 +22,8 @@ constexpr uint64_t kLongestDelay = 1500;  // microseconds
 [[noreturn]] void refuse(const std::string& text) {
   throw Error(Code::invalid_argument,
               "HETCOMM_EMULATED_HOSTILE: expected parts from queues:N (1 to 32), sync, gates, "
-              "poison, order, lazy, late, handles, delays:SEED and bound:SECONDS, each once, with "
-              "commas between; got \"" +
+              "poison, order, lazy, late, handles, ends, delays:SEED and bound:SECONDS, each once, "
+              "with commas between; got \"" +
                   text + "\"; correct or unset the variable");
 }
 
@@ -52,7 +52,7 @@ Hostile parse_hostile(const std::string& text) {
   static const std::map<std::string, bool Hostile::*> flags = {
       {"sync", &Hostile::sync},       {"gates", &Hostile::gates}, {"poison", &Hostile::poison},
       {"order", &Hostile::order},     {"lazy", &Hostile::lazy},   {"late", &Hostile::late},
-      {"handles", &Hostile::handles},
+      {"handles", &Hostile::handles}, {"ends", &Hostile::ends},
   };
   Hostile hostile;
   std::set<std::string> seen;

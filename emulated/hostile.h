@@ -17,6 +17,7 @@ struct Hostile {
   bool lazy = false;
   bool late = false;
   bool handles = false;
+  bool ends = false;
   bool delays = false;
   uint64_t seed = 0;  // of delays
   std::chrono::seconds bound{10};

@@ -67,6 +67,19 @@ def build(machine: arm_files.Machine) -> None:
             linked.symlink_to(part)
 
 
+def compiler(machine: arm_files.Machine) -> Path:
+    """A program that tests can use as CXX."""
+    made = BUILD / "g++"
+    libraries = machine.for_tools()["LD_LIBRARY_PATH"]
+    made.write_text(
+        "#!/bin/sh\n"
+        f"LD_LIBRARY_PATH={libraries} exec {machine.compiler} --sysroot={machine.tools} "
+        f'-isystem {machine.root}/usr/include "$@"\n'
+    )
+    made.chmod(0o755)
+    return made
+
+
 def environment(*folders: Path) -> dict[str, str]:
     """Of a program of the emulated machine that finds modules in these folders, too."""
     found = [PACKAGE.parent, *folders]
@@ -86,7 +99,7 @@ def main() -> int:
     build(machine)
     print(f"built for {platform.machine()} to run as aarch64: {time.monotonic() - begin:.0f} s")
     emulated = [machine.python, "-P", "-m", "pytest", "-n", str(os.cpu_count() or 1)]
-    variables = environment(machine.torch)
+    variables = environment(machine.torch) | {"CXX": str(compiler(machine))}
     if len(sys.argv) > 1:
         return subprocess.run([*emulated, *sys.argv[1:]], cwd=ROOT, env=variables).returncode
     memory_model.headers(download=True)

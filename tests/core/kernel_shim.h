@@ -21,6 +21,9 @@
 #define __global__
 #define __device__
 #define __forceinline__ inline
+#if defined(__aarch64__) && defined(__GNUC__) && __GNUC__ < 13 && !defined(__clang__)
+#define _Float16 __fp16  // the same format under an older name
+#endif
 
 struct Index {
   unsigned x;

@@ -341,6 +341,27 @@ def test_a_process_ends_whose_driver_never_answers(tmp_path: Path) -> None:
         assert "has been inside a library for 3 s" in job[1].log.read_text()
 
 
+@pytest.mark.parametrize("ends", [False, True], ids=["goes-on", "ends"])
+def test_a_rank_may_leave_before_the_others(tmp_path: Path, ends: bool) -> None:
+    """The library ends a communicator together with all members."""
+    settings = {"HETCOMM_EMULATED_HOSTILE": "ends", "HETCOMM_LOG_LEVEL": "info"}
+    with Job(
+        tmp_path, "xx", kind="torch", vendors="nn", timeout=LONG, store_on_rank_0=True,
+        settings=dict.fromkeys(range(2), settings),
+    ) as job:  # fmt: skip
+        assert job.do("all_reduce", 1000) == [3.0] * 2
+        begin = time.monotonic()
+        job[0].do("leave")
+        assert time.monotonic() - begin < 3
+        assert "keeps the communicator until the other ranks" in job[0].log.read_text()
+        if ends:
+            job[0].exits_cleanly()
+        job[1].do("leave")
+        assert "keeps the communicator" not in job[1].log.read_text()
+        for rank in job.ranks[ends:]:
+            rank.exits_cleanly()
+
+
 def test_a_hanging_abort_delays_no_other_group(tmp_path: Path) -> None:
     """The library keeps the memory and a thread of its own. Everything else continues, if streams
     share no hardware queue, and no call of the runtime waits for the device: both would wait for

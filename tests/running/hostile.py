@@ -32,7 +32,7 @@ SUITE = (
 def mixture(seed: int, queues: int | None = None) -> str:
     """All that is hostile, with seeded delays, and a number of queues by the seed."""
     queues = queues or random.Random(seed).choice(QUEUES)
-    return f"queues:{queues},sync,gates,poison,order,lazy,late,handles,delays:{seed}"
+    return f"queues:{queues},sync,gates,poison,order,lazy,late,handles,ends,delays:{seed}"
 
 
 def without(*names: str) -> dict[str, str]:

@@ -16,7 +16,10 @@ namespace {
 // How many calls may be in the stream at a time.
 constexpr int kLanes = 64;
 constexpr auto kLaunchBound = std::chrono::seconds(30);
-constexpr auto kEndBound = std::chrono::seconds(3);  // of giving up and of closing
+constexpr auto kAbortBound = std::chrono::seconds(3);
+// Closing needs the other members of the host, which may leave the group much later. So a rank
+// waits for the library to give back its memory only while members leave together.
+constexpr auto kCloseBound = std::chrono::milliseconds(500);
 // The library notices first that a neighbour has ended. Health tells which rank within this time,
 // also of an unreachable one.
 constexpr auto kReasonBound = std::chrono::seconds(3);
@@ -41,14 +44,21 @@ class CclIsland final : public Island {
     for (const Lane& lane : lanes_) {
       if (lane.under_way()) stop();
     }
-    if (!(stopped_ ? communicator_->aborted(Deadline(kEndBound))
-                   : communicator_->close(Deadline(kEndBound)))) {
+    const CclLibrary& library = communicator_->library();
+    if (stopped_ && !communicator_->aborted(Deadline(kAbortBound))) {
       log(LogLevel::warning,
-          communicator_->library().version + ": " +
-              (stopped_ ? "ncclCommAbort has not returned" : "does not end its communicator") +
-              "; a thread stays behind, and memory of the last calls may still be written",
+          library.version +
+              ": ncclCommAbort has not returned; a thread stays behind, and memory of the last "
+              "calls "
+              "may still be written",
           communicator_->rank());
       return;  // events and stream stay with the library
+    }
+    if (!stopped_ && !communicator_->close(Deadline(kCloseBound))) {
+      log(LogLevel::info,
+          library.version +
+              ": a thread keeps the communicator until the other ranks of the island leave, too",
+          communicator_->rank());
     }
     for (const Lane& lane : lanes_) communicator_->device().destroy_event(lane.event);
   }

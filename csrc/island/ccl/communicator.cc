@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kConnectsAtFirstUse = 22200;  // NCCL_RUNTIME_CONNECT came with 2.22
 constexpr auto kAbortBound = std::chrono::seconds(5);
+constexpr auto kFinalizeBound = std::chrono::seconds(60);  // of a side that does not block
 // How often set-up asks for another rank's failure, and how long each question takes.
 constexpr auto kFailureInterval = std::chrono::seconds(1);
 constexpr auto kFailureBound = std::chrono::milliseconds(20);
@@ -222,7 +223,9 @@ bool CclCommunicator::perform(const char* function, std::function<nccl::Result()
     text += "; it does not let itself be aborted either, so end this process soon";
   }
   check(other_failure);
-  throw Error(Status(timed_out ? Code::timeout : Code::vendor, text, rank_));
+  Code code = timed_out ? Code::timeout : Code::vendor;
+  if (result == nccl::remote_error) code = Code::peer_failed;  // another member gave up first
+  throw Error(Status(code, text, rank_));
 }
 
 void CclCommunicator::abort() {
@@ -237,9 +240,10 @@ void CclCommunicator::abort() {
 bool CclCommunicator::aborted(Deadline deadline) const { return abort_ && abort_->wait(deadline); }
 
 bool CclCommunicator::close(Deadline deadline) {
-  auto end = [self = shared_from_this(), deadline] {
+  auto end = [self = shared_from_this()] {
     self->drop_registrations();
-    if (self->finalize(self->blocking_, deadline)) self->finalize(self->first_, deadline);
+    const Deadline others(kFinalizeBound);
+    if (self->finalize(self->blocking_, others)) self->finalize(self->first_, others);
     self->finish();
   };
   try {
