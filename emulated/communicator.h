@@ -90,7 +90,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Launch launch_of(const std::vector<Call>& calls) const;
   void enqueue(Stream& stream, const Prepared& prepared);
   // Members wait for each other. See the parts `lazy` and `ends` of HETCOMM_EMULATED_HOSTILE. The
-  // ticket is for a turn; without one there is nothing to do. False after an abort.
+  // ticket is for a turn. A meeting without a ticket does nothing. False after an abort.
   struct Meeting {
     std::optional<uint64_t> ticket;
     std::vector<int> peers;

@@ -75,9 +75,8 @@ const std::vector<Setting>& settings() {
        "[docs/errors.md](docs/errors.md)",
        "`2`"},
       {"HETCOMM_LIBRARY_TIMEOUT",
-       "seconds: a process ends if one of its threads stands still for so long in a device's "
-       "driver "
-       "or UCX, because no operation goes on then; `0`: never. See "
+       "seconds: after the longest timeout of its operations and so much more, a process ends in "
+       "whose device driver or UCX a thread stands still; `0`: never. See "
        "[docs/errors.md](docs/errors.md)",
        "`300`"},
       {"HETCOMM_JOB_KEY_FILE, HETCOMM_JOB_KEY",

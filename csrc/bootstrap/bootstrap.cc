@@ -156,7 +156,7 @@ void set_up(Group& group, Store& given, const BootstrapOptions& options) {
   });
   agree_on_offers(group, agreement, unpack_results(group, results));
   group.queue->monitor = group.health;
-  group.executor->attach(group.queue);
+  group.executor->attach(group.queue, group.timeout);
   if (group.health) {
     group.executor->add(group.health);
     add_to_dumps(group.health);

@@ -19,7 +19,7 @@
 namespace hetcomm {
 namespace {
 
-constexpr int64_t kLibraryBound = 300;  // seconds; pinning memory and loading kernels take seconds
+constexpr int64_t kLibraryBound = 300;  // seconds
 
 sockaddr_un abstract_address(const std::string& name, socklen_t& length) {
   sockaddr_un address{};
@@ -89,16 +89,19 @@ void Executor::wake(const std::string& address) const {
   sendto(wake_socket_, &token, 1, MSG_DONTWAIT, reinterpret_cast<sockaddr*>(&to), length);
 }
 
-void Executor::attach(std::shared_ptr<RunQueue> queue) {
+void Executor::attach(std::shared_ptr<RunQueue> queue, std::chrono::nanoseconds timeout) {
   const auto held = lock();
   Island* island = queue->paths->island();
   queue->lane_busy.assign(island ? island->lanes() : 4, false);
   Streams* streams = queue->paths->streams();
-  if (streams && streams->device()->memory() != MemoryKind::host)
+  if (streams && streams->device()->memory() != MemoryKind::host) {
     transport_device_ = streams->device();
+    start_deputy();
+  }
   queue->paths->launch_by(
       [this, queue = queue.get()](const std::function<void()>& call) { launch(*queue, call); });
   queues_.push_back(std::move(queue));
+  longest_timeout_ = std::max(longest_timeout_.load(), timeout);
 }
 
 void Executor::detach(const std::shared_ptr<RunQueue>& queue) {
@@ -120,6 +123,7 @@ Executor::Completed Executor::submit(RunQueue& queue, std::shared_ptr<Run> run, 
   ++runs_;
   idle_rounds_ = 0;
   run->record_in(queue.recorder);
+  longest_timeout_ = std::max(longest_timeout_.load(), run->deadline().timeout());
   if (!queue.failure.ok()) {
     run->fail(queue.failure);
     completed.push_back(run);

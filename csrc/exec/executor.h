@@ -88,7 +88,7 @@ class Executor {
   Transports& transports() { return *transports_; }     // mostly used under the lock, see there
   // The lock under which paths, queues and runs are used. Waiting threads take the lock all the
   // time, and make way for a thread that calls lock(). Ends the process if a library keeps the lock
-  // for HETCOMM_LIBRARY_TIMEOUT.
+  // for the longest timeout of the operations and HETCOMM_LIBRARY_TIMEOUT.
   std::unique_lock<std::mutex> lock();
   // Empty if another thread has the lock.
   std::unique_lock<std::mutex> try_lock() { return {mutex_, std::try_to_lock}; }
@@ -104,7 +104,8 @@ class Executor {
     if (oversubscribed) oversubscribed_ = true;  // a later, smaller group does not change that
   }
 
-  void attach(std::shared_ptr<RunQueue> queue);
+  // `timeout`: of the group's operations, unless they have their own.
+  void attach(std::shared_ptr<RunQueue> queue, std::chrono::nanoseconds timeout);
   // The executor does not touch runs of the queue afterwards. A run is still active if a transport
   // has not released its memory; it ends with its failure. The caller keeps the queue alive.
   void detach(const std::shared_ptr<RunQueue>& queue);
@@ -176,6 +177,7 @@ class Executor {
   std::thread start_thread(const char* name, void (Executor::*life)());
   void loop();  // of the progress thread
   // The deputy stands in for the progress thread while that thread is in a native library.
+  // Otherwise the deputy looks at the lock, once a second.
   void start_deputy();  // throws Error(transport)
   void deputy_loop();
   // The turns of the progress thread or its deputy so far.
@@ -208,12 +210,14 @@ class Executor {
   std::atomic<uint32_t> rounds_{0};
   std::atomic<bool> oversubscribed_{false};
   std::atomic<uint32_t> yields_on_processor_{0};
-  std::atomic<uint32_t> spins_{32};           // how long wait() spins: longer while that succeeds
-  std::atomic<int> waiters_{0};               // threads inside wait() or drain()
-  std::atomic<int> runs_{0};                  // pending or active
-  std::atomic<int> sleepers_{0};              // threads inside epoll_wait
-  std::atomic<int> lock_waiters_{0};          // threads that wait for the lock outside wait()
-  const std::chrono::seconds library_bound_;  // HETCOMM_LIBRARY_TIMEOUT; zero: none
+  std::atomic<uint32_t> spins_{32};   // how long wait() spins: longer while that succeeds
+  std::atomic<int> waiters_{0};       // threads inside wait() or drain()
+  std::atomic<int> runs_{0};          // pending or active
+  std::atomic<int> sleepers_{0};      // threads inside epoll_wait
+  std::atomic<int> lock_waiters_{0};  // threads that wait for the lock outside wait()
+  static constexpr std::chrono::seconds kLook{1};
+  const std::chrono::seconds library_bound_;                 // HETCOMM_LIBRARY_TIMEOUT; zero: none
+  std::atomic<std::chrono::nanoseconds> longest_timeout_{};  // of groups and operations so far
   // Looks in a row at a lock that stays with one thread, and the round of the last one.
   std::atomic<Clock::time_point> next_look_{};
   std::atomic<uint32_t> last_look_{0}, looks_{0};

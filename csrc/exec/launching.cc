@@ -47,7 +47,12 @@ void Executor::launch(RunQueue& queue, const std::function<void()>& call) {
     if (role == Role::waiter) ++waiters_;
     if (role == Role::progress) in_library_ = false;
   };
-  if (role == Role::progress) start_deputy();
+  if (role == Role::progress) {
+    start_deputy();
+    std::lock_guard lock(deputy_mutex_);
+    in_library_ = true;
+    deputy_wanted_.notify_all();
+  }
   queue.launching = true;
   if (role == Role::waiter && --waiters_ == 0) wake_progress_thread();
   mutex_.unlock();
@@ -60,21 +65,24 @@ void Executor::launch(RunQueue& queue, const std::function<void()>& call) {
   retake_lock();
 }
 
-// Without a deputy, operations of other groups would stand still while no thread waits for them.
 void Executor::start_deputy() {
   std::lock_guard lock(deputy_mutex_);
-  if (!deputy_.joinable() && !stop_)
-    deputy_ = start_thread("hetcomm-deputy", &Executor::deputy_loop);
-  in_library_ = true;
-  deputy_wanted_.notify_all();
+  if (deputy_.joinable() || stop_) return;
+  deputy_ = start_thread("hetcomm-deputy", &Executor::deputy_loop);
 }
 
+// Without a deputy, operations of other groups would stand still while no thread waits for them,
+// and nobody would notice a driver in which the progress thread stands still.
 void Executor::deputy_loop() {
   Turns turns;
   while (!stop_) {
     {
       std::unique_lock waiting(deputy_mutex_);
-      deputy_wanted_.wait(waiting, [this] { return in_library_ || stop_; });
+      deputy_wanted_.wait_for(waiting, kLook, [this] { return in_library_ || stop_; });
+    }
+    if (!in_library_) {
+      if (any_active() && !try_lock()) look_at_lock();
+      continue;
     }
     while (in_library_ && !stop_) safe_turn(turns);
     wake_progress_thread();  // the deputy has consumed events that the progress thread needs

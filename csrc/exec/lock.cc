@@ -15,7 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::chrono::seconds kLook = 1s, kFirstWarning = 10s;
+constexpr std::chrono::seconds kFirstWarning = 10s;
 constexpr std::chrono::seconds kLongestAbsence = 5s;  // between two looks at the same call
 
 // The thread sanitizer of GCC 12 does not know std::timed_mutex.
@@ -59,29 +59,34 @@ void Executor::look_at_lock() {
   const bool unchanged = last_look_.exchange(round) == round;
   if (!unchanged || now > next + kLongestAbsence) {
     looks_ = 0;
+    told_of_stuck_library_ = false;
   } else {
     tell_of_stuck_library(++looks_ * kLook);
   }
 }
 
 // No thread can be taken out of a library. Without the process, the other ranks and the launcher
-// can go on.
+// can go on. A driver may rightly wait for work of the device, and that for another rank, until the
+// timeout of an operation.
 void Executor::tell_of_stuck_library(std::chrono::seconds stuck) {
-  const bool bounded = library_bound_ > 0s, ends = bounded && stuck >= library_bound_;
+  const bool bounded = library_bound_ > 0s;
+  const bool ends = bounded && stuck - library_bound_ >= longest_timeout_.load();
   if (!ends && stuck < kFirstWarning) return;
-  const std::string text = "a thread of this process has been inside a library for " +
+  const std::string process = std::to_string(getpid());
+  const std::string text = "process " + process + ": a thread has kept the engine's lock for " +
                            format_seconds(stuck) +
-                           ", such as a device's driver or UCX, and no operation goes on; ";
+                           ", as in a driver or UCX that stands still, and no operation goes on; ";
   if (ends) {
-    log(LogLevel::error,
-        text + "the process ends (HETCOMM_LIBRARY_TIMEOUT), so that the job can be restarted");
+    log(LogLevel::error, text +
+                             "the timeout of each operation has passed since, and the time of "
+                             "HETCOMM_LIBRARY_TIMEOUT, so the process ends");
     std::abort();
   }
   if (told_of_stuck_library_.exchange(true)) return;
   log(LogLevel::warning,
-      text + "see where: gdb -p " + std::to_string(getpid()) + " -batch -ex 'thread apply all bt'" +
-          (bounded ? "; the process ends after " + format_seconds(library_bound_) +
-                         " (HETCOMM_LIBRARY_TIMEOUT)"
+      text + "see where: gdb -p " + process + " -batch -ex 'thread apply all bt'" +
+          (bounded ? "; the process ends " + format_seconds(library_bound_) +
+                         " after the longest timeout of its operations (HETCOMM_LIBRARY_TIMEOUT)"
                    : ""));
 }
 

@@ -43,8 +43,7 @@ std::string behind(const Run* earlier) {
 std::string describe_silence(int rank, std::chrono::duration<double> time) {
   return "rank " + std::to_string(rank) + " has given no sign of life for " + format_seconds(time) +
          ": it is stopped, in a debugger, inside a library that stands still, or short of "
-         "processor "
-         "time or memory";
+         "processor time or memory";
 }
 
 void Executor::start(RunQueue& queue, Run& run, int lane) {

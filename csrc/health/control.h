@@ -51,6 +51,8 @@ class ControlPlane {
   // a rank refuses, or Error(timeout) with the names of all that do not answer.
   void connect(const std::vector<std::string>& contacts, const std::string& group_key,
                const Deadline& deadline);
+  // Gives up neighbours without a proof after this time, or after half a minute.
+  void await_proofs(std::chrono::nanoseconds bound);
   // Every neighbour has proven the group's key, or is given up.
   bool proven() const { return waiting_.empty(); }
   // Sends news to all ranks.

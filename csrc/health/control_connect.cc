@@ -196,6 +196,10 @@ void ControlPlane::accept_waiting() {
   watch_listener(false);
 }
 
+void ControlPlane::await_proofs(std::chrono::nanoseconds bound) {
+  proofs_due_ = Clock::now() + std::min<std::chrono::nanoseconds>(bound, kNeighbourBound);
+}
+
 // All ranks connect before any of them polls. A neighbour without a proof long after the first poll
 // is gone, or stands still.
 void ControlPlane::drop_unproven() {
@@ -204,7 +208,7 @@ void ControlPlane::drop_unproven() {
     if (connection->stranger() && Clock::now() - connection->since > bound) close(*connection);
   }
   if (waiting_.empty()) return;
-  if (proofs_due_ == Clock::time_point()) proofs_due_ = Clock::now() + kNeighbourBound;
+  if (proofs_due_ == Clock::time_point()) await_proofs(kNeighbourBound);
   if (Clock::now() < proofs_due_) return;
   for (auto& connection : connections_) {
     if (connection->open() && connection->peer() >= 0 && !connection->proven()) close(*connection);

@@ -49,6 +49,10 @@ void Health::begin(const std::vector<std::string>& contacts, const std::string& 
 }
 
 void Health::await_proofs(const Deadline& deadline) {
+  {
+    std::lock_guard lock(mutex_);
+    control_.await_proofs(deadline.left() * 3 / 4);  // the rest is for the news of a failure
+  }
   for (auto pause = kFirstPause; !deadline.passed(); pause = std::min(2 * pause, kLongestPause)) {
     poll();
     {

@@ -328,17 +328,20 @@ def test_a_stuck_library_times_out(tmp_path: Path, count: int) -> None:
             rank.exits_cleanly()
 
 
-def test_a_process_ends_whose_driver_never_answers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("order", ["all_reduce", "submit"])
+def test_a_process_ends_whose_driver_never_answers(tmp_path: Path, order: str) -> None:
     """No thread of that process can go on, and none can be taken out of the driver. No call of the
     other member waits for the device, which would wait for that process."""
     calm = {"HETCOMM_EMULATED_HOSTILE": "poison"}
     settings = fault("query_hang:0") | {"HETCOMM_LIBRARY_TIMEOUT": "3"} | calm
-    with mixed(tmp_path, {0: calm, 1: settings}, LONG, joins=True) as job:
-        job.tell("all_reduce", 300_000)
-        for error in errors_within(job.others(1), 3 + NOTICE):
-            assert error["error"] == "PeerFailedError" and error["peer"] == 1, error
+    with mixed(tmp_path, {0: calm, 1: settings}, TIMEOUT, joins=True) as job:
+        job[1].tell(order, 300_000)  # a thread waits, or none does
+        for rank in job.others(1):
+            rank.tell("all_reduce", 300_000)
+        for error in errors_within(job.others(1), TIMEOUT + NOTICE):
+            assert error["error"] == "TimeoutError" and error["peer"] == 1, error
         assert job[1].process.wait(BOUND) == -signal.SIGABRT
-        assert "has been inside a library for 3 s" in job[1].log.read_text()
+        assert "has kept the engine's lock for" in job[1].log.read_text()
 
 
 @pytest.mark.parametrize("ends", [False, True], ids=["goes-on", "ends"])
@@ -350,14 +353,11 @@ def test_a_rank_may_leave_before_the_others(tmp_path: Path, ends: bool) -> None:
         settings=dict.fromkeys(range(2), settings),
     ) as job:  # fmt: skip
         assert job.do("all_reduce", 1000) == [3.0] * 2
-        begin = time.monotonic()
         job[0].do("leave")
-        assert time.monotonic() - begin < 3
         assert "keeps the communicator until the other ranks" in job[0].log.read_text()
         if ends:
             job[0].exits_cleanly()
         job[1].do("leave")
-        assert "keeps the communicator" not in job[1].log.read_text()
         for rank in job.ranks[ends:]:
             rank.exits_cleanly()
 

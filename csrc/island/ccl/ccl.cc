@@ -49,8 +49,7 @@ class CclIsland final : public Island {
       log(LogLevel::warning,
           library.version +
               ": ncclCommAbort has not returned; a thread stays behind, and memory of the last "
-              "calls "
-              "may still be written",
+              "calls may still be written",
           communicator_->rank());
       return;  // events and stream stay with the library
     }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kConnectsAtFirstUse = 22200;  // NCCL_RUNTIME_CONNECT came with 2.22
 constexpr auto kAbortBound = std::chrono::seconds(5);
-constexpr auto kFinalizeBound = std::chrono::seconds(60);  // of a side that does not block
+constexpr auto kEndPause = std::chrono::milliseconds(50);  // members may end much later
 // How often set-up asks for another rank's failure, and how long each question takes.
 constexpr auto kFailureInterval = std::chrono::seconds(1);
 constexpr auto kFailureBound = std::chrono::milliseconds(20);
@@ -29,12 +29,15 @@ struct Opening {
 
 class Pause {
  public:
+  explicit Pause(std::chrono::microseconds longest = std::chrono::milliseconds(2))
+      : longest_(longest) {}
   void operator()() {
     std::this_thread::sleep_for(pause_);
-    pause_ = std::min(2 * pause_, std::chrono::microseconds(2000));
+    pause_ = std::min(2 * pause_, longest_);
   }
 
  private:
+  const std::chrono::microseconds longest_;
   std::chrono::microseconds pause_{50};
 };
 
@@ -209,9 +212,11 @@ bool CclCommunicator::perform(const char* function, std::function<nccl::Result()
     asked = Clock::now();
   }
   if (result == nccl::success) return true;
-  if (result == nccl::remote_error) ask(kReasonBound);
+  // Another member may have given up first.
+  const bool late = result == nccl::remote_error && deadline.left() < kReasonBound;
+  if (result == nccl::remote_error && !late) ask(kReasonBound);
 
-  const bool timed_out = result == nccl::in_progress;
+  const bool timed_out = late || result == nccl::in_progress;
   std::string text = timed_out ? missing_members(function, options, library_, deadline)
                                : library_.failure(function, result) + "; give all ranks the same " +
                                      library_.vendor->ccl.name +
@@ -223,9 +228,7 @@ bool CclCommunicator::perform(const char* function, std::function<nccl::Result()
     text += "; it does not let itself be aborted either, so end this process soon";
   }
   check(other_failure);
-  Code code = timed_out ? Code::timeout : Code::vendor;
-  if (result == nccl::remote_error) code = Code::peer_failed;  // another member gave up first
-  throw Error(Status(code, text, rank_));
+  throw Error(Status(timed_out ? Code::timeout : Code::vendor, text, rank_));
 }
 
 void CclCommunicator::abort() {
@@ -242,8 +245,8 @@ bool CclCommunicator::aborted(Deadline deadline) const { return abort_ && abort_
 bool CclCommunicator::close(Deadline deadline) {
   auto end = [self = shared_from_this()] {
     self->drop_registrations();
-    const Deadline others(kFinalizeBound);
-    if (self->finalize(self->blocking_, others)) self->finalize(self->first_, others);
+    const Deadline none(kLongestTimeout);
+    if (self->finalize(self->blocking_, none)) self->finalize(self->first_, none);
     self->finish();
   };
   try {
@@ -258,7 +261,7 @@ bool CclCommunicator::close(Deadline deadline) {
 bool CclCommunicator::finalize(Side& side, Deadline deadline) {
   if (side.handle == nullptr) return true;
   nccl::Result result = library_.CommFinalize(side.handle);
-  for (Pause pause; result == nccl::in_progress && !deadline.passed(); pause()) {
+  for (Pause pause(kEndPause); result == nccl::in_progress && !deadline.passed(); pause()) {
     result = poll(side);
   }
   if (result != nccl::success) return false;
