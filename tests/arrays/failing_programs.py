@@ -193,7 +193,7 @@ def set_up_fails(comm: Communicator, seed: int) -> None:
         Communicator.from_env(timeout=20)
     except hetcomm.Error as error:
         assert "selection table" in str(error), error
-        print("heard")
+        print("heard", flush=True)
     os._exit(0)
 
 
