@@ -130,7 +130,7 @@ class ControlPlane {
   std::vector<std::unique_ptr<Connection>> connections_;
   std::map<int, std::vector<std::string>>
       waiting_;  // records for neighbours that proved nothing yet
-  Clock::time_point proofs_due_{};
+  Clock::time_point proofs_due_ = Clock::time_point::max();
   uint64_t flooded_ = 0;
   std::map<int, std::set<uint64_t>> seen_;  // by origin: the numbers of its news that arrived
 };

@@ -207,9 +207,7 @@ void ControlPlane::drop_unproven() {
   for (auto& connection : connections_) {
     if (connection->stranger() && Clock::now() - connection->since > bound) close(*connection);
   }
-  if (waiting_.empty()) return;
-  if (proofs_due_ == Clock::time_point()) await_proofs(kNeighbourBound);
-  if (Clock::now() < proofs_due_) return;
+  if (waiting_.empty() || Clock::now() < proofs_due_) return;
   for (auto& connection : connections_) {
     if (connection->open() && connection->peer() >= 0 && !connection->proven()) close(*connection);
   }
