@@ -101,7 +101,7 @@ void Executor::attach(std::shared_ptr<RunQueue> queue, std::chrono::nanoseconds 
   queue->paths->launch_by(
       [this, queue = queue.get()](const std::function<void()>& call) { launch(*queue, call); });
   queues_.push_back(std::move(queue));
-  longest_timeout_ = std::max(longest_timeout_.load(), timeout);
+  note_timeout(timeout);
 }
 
 void Executor::detach(const std::shared_ptr<RunQueue>& queue) {
@@ -123,7 +123,7 @@ Executor::Completed Executor::submit(RunQueue& queue, std::shared_ptr<Run> run, 
   ++runs_;
   idle_rounds_ = 0;
   run->record_in(queue.recorder);
-  longest_timeout_ = std::max(longest_timeout_.load(), run->deadline().timeout());
+  note_timeout(run->deadline().timeout());
   if (!queue.failure.ok()) {
     run->fail(queue.failure);
     completed.push_back(run);

@@ -147,6 +147,7 @@ class Executor {
   static thread_local const Run* recorded_here;  // this thread records the run into a graph
 
   // lock.cc
+  void note_timeout(std::chrono::nanoseconds timeout);
   void look_at_lock();
   void tell_of_stuck_library(std::chrono::seconds stuck);
   // Under the lock; true if anything moved. Only try_progress() may throw: after an exception the
@@ -221,7 +222,6 @@ class Executor {
   // Looks in a row at a lock that stays with one thread, and the round of the last one.
   std::atomic<Clock::time_point> next_look_{};
   std::atomic<uint32_t> last_look_{0}, looks_{0};
-  std::atomic<bool> told_of_stuck_library_{false};
 
   const Descriptor data_events_;     // epoll: transports, wake socket, completion event
   const Descriptor control_events_;  // epoll: monitors' descriptors, progress event

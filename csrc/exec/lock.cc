@@ -15,7 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::chrono::seconds kFirstWarning = 10s;
+constexpr std::chrono::seconds kWarning = 10s;
 constexpr std::chrono::seconds kLongestAbsence = 5s;  // between two looks at the same call
 
 // The thread sanitizer of GCC 12 does not know std::timed_mutex.
@@ -48,6 +48,11 @@ std::unique_lock<std::mutex> Executor::lock_within(std::chrono::nanoseconds time
   return held;
 }
 
+// Under the lock.
+void Executor::note_timeout(std::chrono::nanoseconds timeout) {
+  if (timeout > longest_timeout_.load(std::memory_order_relaxed)) longest_timeout_ = timeout;
+}
+
 // Called by a thread that cannot have the lock. Counts looks of all threads, one in a second at
 // most, because time passes also while the whole process is stopped. A round shows that the lock
 // has changed hands.
@@ -59,7 +64,6 @@ void Executor::look_at_lock() {
   const bool unchanged = last_look_.exchange(round) == round;
   if (!unchanged || now > next + kLongestAbsence) {
     looks_ = 0;
-    told_of_stuck_library_ = false;
   } else {
     tell_of_stuck_library(++looks_ * kLook);
   }
@@ -71,7 +75,7 @@ void Executor::look_at_lock() {
 void Executor::tell_of_stuck_library(std::chrono::seconds stuck) {
   const bool bounded = library_bound_ > 0s;
   const bool ends = bounded && stuck - library_bound_ >= longest_timeout_.load();
-  if (!ends && stuck < kFirstWarning) return;
+  if (!ends && stuck != kWarning) return;  // one warning for each call
   const std::string process = std::to_string(getpid());
   const std::string text = "process " + process + ": a thread has kept the engine's lock for " +
                            format_seconds(stuck) +
@@ -82,7 +86,6 @@ void Executor::tell_of_stuck_library(std::chrono::seconds stuck) {
                              "HETCOMM_LIBRARY_TIMEOUT, so the process ends");
     std::abort();
   }
-  if (told_of_stuck_library_.exchange(true)) return;
   log(LogLevel::warning,
       text + "see where: gdb -p " + process + " -batch -ex 'thread apply all bt'" +
           (bounded ? "; the process ends " + format_seconds(library_bound_) +
