@@ -75,9 +75,8 @@ const std::vector<Setting>& settings() {
        "[docs/errors.md](docs/errors.md)",
        "`2`"},
       {"HETCOMM_LIBRARY_TIMEOUT",
-       "seconds: after the longest timeout of its operations and so much more, a process ends in "
-       "whose device driver or UCX a thread stands still; `0`: never. See "
-       "[docs/errors.md](docs/errors.md)",
+       "seconds: a process ends so long after its longest timeout if a thread stands still in a "
+       "device's driver or UCX; `0`: never. See [docs/errors.md](docs/errors.md)",
        "`300`"},
       {"HETCOMM_JOB_KEY_FILE, HETCOMM_JOB_KEY",
        "a file with the job key (mode 600, see `hetcomm key`), or the key itself: ranks prove it "
