@@ -76,8 +76,11 @@ void Executor::stop() {
   {
     std::lock_guard lock(deputy_mutex_);
     deputy_wanted_.notify_all();
+    watcher_ends_.notify_all();
   }
-  if (deputy_.joinable()) deputy_.join();
+  for (std::thread* thread : {&deputy_, &watcher_}) {
+    if (thread->joinable()) thread->join();
+  }
 }
 
 Executor::~Executor() { stop(); }
@@ -94,9 +97,9 @@ void Executor::attach(std::shared_ptr<RunQueue> queue, std::chrono::nanoseconds 
   Island* island = queue->paths->island();
   queue->lane_busy.assign(island ? island->lanes() : 4, false);
   Streams* streams = queue->paths->streams();
-  if (streams && streams->device()->memory() != MemoryKind::host) {
-    transport_device_ = streams->device();
-    start_deputy();
+  if (streams) {
+    start_watcher();
+    if (streams->device()->memory() != MemoryKind::host) transport_device_ = streams->device();
   }
   queue->paths->launch_by(
       [this, queue = queue.get()](const std::function<void()>& call) { launch(*queue, call); });

@@ -150,6 +150,9 @@ class Executor {
   void note_timeout(std::chrono::nanoseconds timeout);
   void look_at_lock();
   void tell_of_stuck_library(std::chrono::seconds stuck);
+  // The watcher looks at the lock once a second. Every other thread may stand still in a library.
+  void start_watcher();  // throws Error(transport)
+  void watcher_loop();
   // Under the lock; true if anything moved. Only try_progress() may throw: after an exception the
   // others fail the groups concerned.
   bool progress_all(Completed& completed);
@@ -178,7 +181,6 @@ class Executor {
   std::thread start_thread(const char* name, void (Executor::*life)());
   void loop();  // of the progress thread
   // The deputy stands in for the progress thread while that thread is in a native library.
-  // Otherwise the deputy looks at the lock, once a second.
   void start_deputy();  // throws Error(transport)
   void deputy_loop();
   // The turns of the progress thread or its deputy so far.
@@ -237,9 +239,10 @@ class Executor {
   std::atomic<bool> stop_{false};
   std::thread thread_;
   std::atomic<bool> in_library_{false};  // the progress thread is in a native library
-  std::mutex deputy_mutex_;
-  std::condition_variable deputy_wanted_;
-  std::thread deputy_;  // started at first use
+  std::mutex deputy_mutex_;  // of the deputy's and the watcher's sleep
+  std::condition_variable deputy_wanted_, watcher_ends_;
+  std::thread deputy_;   // started at first use
+  std::thread watcher_;  // of ranks with a device
 };
 
 }  // namespace hetcomm

@@ -71,18 +71,13 @@ void Executor::start_deputy() {
   deputy_ = start_thread("hetcomm-deputy", &Executor::deputy_loop);
 }
 
-// Without a deputy, operations of other groups would stand still while no thread waits for them,
-// and nobody would notice a driver in which the progress thread stands still.
+// Without a deputy, operations of other groups would stand still while no thread waits for them.
 void Executor::deputy_loop() {
   Turns turns;
   while (!stop_) {
     {
       std::unique_lock waiting(deputy_mutex_);
-      deputy_wanted_.wait_for(waiting, kLook, [this] { return in_library_ || stop_; });
-    }
-    if (!in_library_) {
-      if (any_active() && !try_lock()) look_at_lock();
-      continue;
+      deputy_wanted_.wait(waiting, [this] { return in_library_ || stop_; });
     }
     while (in_library_ && !stop_) safe_turn(turns);
     wake_progress_thread();  // the deputy has consumed events that the progress thread needs

@@ -69,6 +69,21 @@ void Executor::look_at_lock() {
   }
 }
 
+void Executor::start_watcher() {
+  std::lock_guard lock(deputy_mutex_);
+  if (watcher_.joinable() || stop_) return;
+  watcher_ = start_thread("hetcomm-watcher", &Executor::watcher_loop);
+}
+
+void Executor::watcher_loop() {
+  std::unique_lock sleep(deputy_mutex_);
+  while (!watcher_ends_.wait_for(sleep, kLook, [this] { return stop_.load(); })) {
+    sleep.unlock();
+    if (any_active() && !try_lock()) look_at_lock();
+    sleep.lock();
+  }
+}
+
 // No thread can be taken out of a library. Without the process, the other ranks and the launcher
 // can go on. A driver may rightly wait for work of the device, and that for another rank, until the
 // timeout of an operation.
