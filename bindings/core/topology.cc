@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <optional>
 #include <tuple>
 
 #include "base/status.h"
@@ -80,6 +81,7 @@ void bind_facts(py::module_& module) {
       });
   construct_from_keywords(nic);
 
+  module.attr("DIRECT_BYTES") = kDirectBytes;  // the usual RankInfo.direct_bytes
   py::class_<RankInfo> info(module, "RankInfo",
                             "The facts of one rank. Lists and dictionaries are copies: assign the "
                             "whole field to change it.");
@@ -90,6 +92,7 @@ void bind_facts(py::module_& module) {
       .def_readwrite("processors", &RankInfo::processors)
       .def_readwrite("memory", &RankInfo::memory)
       .def_readwrite("direct", &RankInfo::direct)
+      .def_readwrite("direct_bytes", &RankInfo::direct_bytes)
       .def_readwrite("kernels", &RankInfo::kernels)
       .def_readwrite("device", &RankInfo::device)
       .def_readwrite("ccl", &RankInfo::ccl)
@@ -165,10 +168,18 @@ void bind_topology(py::module_& module) {
       .def("index_in_island", &of_rank<&Topology::index_in_island>)
       .def("native", &of_rank<&Topology::native>,
            "Whether a native library serves the rank's island.")
-      .def("staged", &of_pair<&Topology::staged>, py::arg("rank"), py::arg("peer"),
-           "Whether messages with `peer` pass through host staging at the end of `rank`.")
+      .def(
+          "staged",
+          [](const Topology& self, int rank, int peer, std::optional<int64_t> bytes) {
+            rank = checked_rank(self, rank);
+            peer = checked_rank(self, peer);
+            return bytes ? self.staged(rank, peer, *bytes) : self.staged(rank, peer);
+          },
+          py::arg("rank"), py::arg("peer"), py::arg("bytes") = py::none(),
+          "Whether messages with `peer` pass through host staging at the end of `rank`: all "
+          "messages, or a message of so many bytes.")
       .def("stages_between_islands", &of_rank<&Topology::stages_between_islands>,
-           "Whether messages with any other island pass through host staging at this end.")
+           "Whether some messages with any other island pass through host staging at this end.")
       .def(
           "island_network",
           [](const Topology& self, int island) {

@@ -47,6 +47,9 @@ std::string find_direct(RankInfo& info, Device& device, const Transport* transpo
     }
     if (why.empty()) {
       info.direct.insert(fabric);
+      if (fabric == Fabric::shm) {
+        info.direct_bytes = setting("HETCOMM_DIRECT_BYTES", kDirectBytes, 0, INT64_MAX);
+      }
       over += (over.empty() ? "direct over " : ", ") + std::string(name(fabric));
     } else {
       reasons += std::string("; staged over ") + name(fabric) + ": " + why;

@@ -136,7 +136,8 @@ void PlanBuilder::transfer(int from, const Range& source, int to, const Range& t
   if (source.codec) return message(from, source, to, target);
   if (encodes(from, to, source)) return encoded_transfer(from, source, to, target);
   if (!recorded(from) && !recorded(to)) return;
-  if (!topology_.staged(from, to) && !topology_.staged(to, from)) {
+  const int64_t bytes = source.bytes();
+  if (!topology_.staged(from, to, bytes) && !topology_.staged(to, from, bytes)) {
     return message(from, source, to, target);
   }
   for_parts(source.count, spec_.dtype, [&](int64_t offset, int64_t count) {

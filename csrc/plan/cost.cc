@@ -205,7 +205,7 @@ class Replay {
     // message is complete when the queues of both ends are done with it.
     Interval out, in;
     int64_t latency = parameters_.link_latency_shm;
-    if (direct(from, to)) {
+    if (direct(from, to, bytes)) {
       const int64_t length = duration(bytes, parameters_.ccl_bandwidth);
       out = occupy(devices_[from].to, posted, 0, length);
       in = occupy(devices_[to].from, posted, 0, length);
@@ -234,9 +234,9 @@ class Replay {
   }
 
   // Whether a message goes from one device's memory to another's inside a host.
-  bool direct(int from, int to) const {
+  bool direct(int from, int to, int64_t bytes) const {
     return topology_.same_host(from, to) && topology_.native(from) && topology_.native(to) &&
-           !topology_.staged(from, to);
+           !topology_.staged(from, to, bytes);
   }
 
   // The ranks of its host, and the cores that these ranks share.

@@ -66,7 +66,7 @@ bool in_staging(const Topology& topology, int rank, const Step& step, StagingCac
   if (step.in_island()) return false;
   if (step.is_message()) {
     const Codec* const codec = step.message().codec;
-    return topology.staged(rank, step.peer) ||
+    return topology.staged(rank, step.peer, step.message().bytes()) ||
            (codec && !sends_from_device(topology, rank, *codec));
   }
   switch (step.kind->memory) {
@@ -85,8 +85,9 @@ Lowered lower(const Topology& topology, const Spec& spec, int rank, const std::v
               const std::function<void(Step)>& emit) {
   int64_t largest = 0;
   for (const Step& step : steps) {
-    if (!step.is_message() || !topology.staged(rank, step.peer)) continue;
-    largest = std::max(largest, step.message().bytes());
+    if (!step.is_message()) continue;
+    const int64_t bytes = step.message().bytes();
+    if (topology.staged(rank, step.peer, bytes)) largest = std::max(largest, bytes);
   }
   StagingCache cache(std::max(kStagingBytes, kStagedParts * largest),
                      [&emit](const Range& source, const Range& target) {

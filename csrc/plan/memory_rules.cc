@@ -37,10 +37,10 @@ std::string expected(const Topology& topology, int rank, const Step& step) {
     if (codec && !sends_from_device(topology, rank, *codec)) {
       return in_staging == all ? "" : "expected staging, for the host encodes or needs the length";
     }
-    if (topology.staged(rank, step.peer)) {
-      return in_staging == all ? "" : "expected staging, for its link cannot reach the device";
+    if (topology.staged(rank, step.peer, step.message().bytes())) {
+      return in_staging == all ? "" : "expected staging, for this message is not direct";
     }
-    return in_staging == 0 ? "" : "expected no staging, for its link reaches the device";
+    return in_staging == 0 ? "" : "expected no staging, for this message is direct";
   }
   if (step.kind->memory == StepKind::Memory::between) {
     return in_staging < all ? "" : "expected a copy from or to device memory";

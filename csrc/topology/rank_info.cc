@@ -35,7 +35,7 @@ Memory memory_from_name(const std::string& text) {
 }
 
 // Lines of tab-separated fields; backslash, tab, newline and other control characters are escaped.
-constexpr const char* heading = "hetcomm rank 5";
+constexpr const char* heading = "hetcomm rank 6";
 
 std::string quoted(const std::string& text) { return std::string("\"").append(text) + '"'; }
 
@@ -210,6 +210,7 @@ std::string serialize(const RankInfo& info) {
       << "cores\t" << std::to_string(info.cores) << '\n'
       << "processors\t" << ranges(info.processors) << '\n'
       << "memory\t" << name(info.memory) << '\n'
+      << "direct_bytes\t" << std::to_string(info.direct_bytes) << '\n'
       << "kernels\t" << (info.kernels ? '1' : '0') << '\n'
       << "device\t" << escape(info.device) << '\n'
       << "ccl\t" << escape(info.ccl) << '\n'
@@ -236,9 +237,10 @@ RankInfo parse_rank_info(const std::string& text) {
     parser.fail(quoted(heading), text.empty() ? "nothing" : "something else");
   }
   RankInfo info;
-  std::set<std::string> missing = {"host",       "host_name", "vendor",  "cores",
-                                   "processors", "memory",    "kernels", "device",
-                                   "ccl",        "float8",    "rails",   "island"};
+  std::set<std::string> missing = {"host",         "host_name", "vendor", "cores",
+                                   "processors",   "memory",    "kernels", "device",
+                                   "direct_bytes", "ccl",       "float8", "rails",
+                                   "island"};
   while (parser.next()) {
     const std::string& key = parser.key();
     if (key == "nic") {
@@ -264,6 +266,7 @@ RankInfo parse_rank_info(const std::string& text) {
       if (key == "cores") info.cores = parser.number<int>(1);
       if (key == "processors") info.processors = parser.numbers(1);
       if (key == "memory") info.memory = parser.named(1, "a kind of memory", memory_from_name);
+      if (key == "direct_bytes") info.direct_bytes = parser.number<int64_t>(1);
       if (key == "kernels") info.kernels = parser.flag(1);
       if (key == "device") info.device = parser.text(1);
       if (key == "ccl") info.ccl = parser.text(1);

@@ -37,6 +37,8 @@ void validate(const std::vector<RankInfo>& ranks) {
              "only memory of a device to be sent directly, and over shm, infiniband or roce",
              std::string(name(info.memory)) + " memory over " + name(fabric));
     }
+    expect(info.direct_bytes >= 0, "a number of bytes of direct messages",
+           std::to_string(info.direct_bytes));
     expect(info.cores >= 1, "at least one core", std::to_string(info.cores));
     for (const Nic& nic : info.nics) {
       expect(nic.fabric <= Fabric::ethernet, "a known fabric for NIC " + nic.name,
@@ -154,7 +156,7 @@ Topology::Topology(std::vector<RankInfo> ranks, const std::vector<UnreachablePai
       return std::any_of(members.begin(), members.end(), [&](int member) {
         if (checked >= 0 && same_host(checked, member)) return false;
         checked = member;
-        return staged(rank, member);
+        return staged(rank, member, 0);
       });
     }));
   }
@@ -214,6 +216,13 @@ bool Topology::staged(int rank, int peer) const {
   if (!own.direct.contains(fabric)) return true;
   // Inside a host one end opens the memory of the other.
   return fabric == Fabric::shm && (other.vendor != own.vendor || !other.direct.contains(fabric));
+}
+
+bool Topology::staged(int rank, int peer, int64_t bytes) const {
+  if (staged(rank, peer)) return true;
+  const RankInfo &own = ranks_[rank], &other = ranks_[peer];
+  return own.memory == Memory::device && same_host(rank, peer) &&
+         bytes < std::max(own.direct_bytes, other.direct_bytes);
 }
 
 Topology Topology::without_speeds() const {

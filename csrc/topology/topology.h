@@ -37,6 +37,11 @@ struct Nic {
 
 // The facts of one rank, which all ranks exchange at set-up. Plans may depend on these facts and on
 // nothing else.
+// The usual RankInfo::direct_bytes. Over CUDA's inter-process memory a message of two ranks on one
+// H100 took 0.2 to 1 ms, whatever its size (docs/hardware.md). Staging was faster up to 1 MiB, and
+// slower from 4 MiB on.
+inline constexpr int64_t kDirectBytes = 2 << 20;
+
 struct RankInfo {
   std::string host;       // identity of the memory system, see host_identity()
   std::string host_name;  // for people
@@ -47,6 +52,7 @@ struct RankInfo {
   // Fabrics over which the transport sends and receives device memory directly. Over shm the peer
   // needs the same vendor and shm in its own `direct`.
   std::set<Fabric> direct;
+  int64_t direct_bytes = 0;                      // shorter messages inside a host are staged
   bool kernels = false;                          // its device has kernels: it reduces and encodes
   std::string device;                            // for people: "NVIDIA H200 0000:1b:00.0"
   std::string ccl;                               // its native library: "NCCL 2.28.3"
@@ -124,9 +130,11 @@ class Topology {
 
   // Whether a native library serves the rank's island. The CPU engine serves any other island.
   bool native(int rank) const { return ranks_[rank].memory != Memory::host; }
-  // Whether messages with `peer` pass through host staging at the end of `rank`.
+  // Whether messages with `peer` pass through host staging at the end of `rank`: all messages, or a
+  // message of so many bytes.
   bool staged(int rank, int peer) const;
-  // Whether messages of `rank` with any other island pass through host staging.
+  bool staged(int rank, int peer, int64_t bytes) const;
+  // Whether some messages of `rank` with any other island pass through host staging.
   bool stages_between_islands(int rank) const { return stages_[rank]; }
 
   // Ranks are sorted, hosts are sorted by first rank.

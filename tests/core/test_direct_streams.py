@@ -60,6 +60,7 @@ def test_messages_follow_the_callers_stream() -> None:
         "HETCOMM_CUDA_LIBRARY": str(path("nvidia")),
         "HETCOMM_NCCL_LIBRARY": str(path("nvidia")),
         "HETCOMM_EMULATED_DIRECT": "1",
+        "HETCOMM_DIRECT_BYTES": "0",
         "HETCOMM_EMULATED_LATENCY": "10000000",  # a copy through pinned memory would be noticed
     }
     assert run(PROGRAM, timeout=120, **settings) == "right\n"

@@ -74,20 +74,20 @@ def test_facts_survive_serialisation(info: RankInfo) -> None:
 def test_separators_and_control_characters_are_escaped() -> None:
     info = rank("a\nvendor\tamd\n\\n\0\r\x7f", "cpu")
     text = _core.serialize(info)
-    assert len(text.splitlines()) == 14  # heading, twelve facts, one NIC
+    assert len(text.splitlines()) == 15  # heading, thirteen facts, one NIC
     assert _core.parse_rank_info(text).host == info.host
 
 
-HEAD = "hetcomm rank 5\n"
+HEAD = "hetcomm rank 6\n"
 FACTS = HEAD + "host\ta\nhost_name\ta\nvendor\tcpu\ncores\t1\nprocessors\t0\n"
-FACTS += "memory\thost\nkernels\t0\ndevice\t\nccl\t\nfloat8\t0\nrails\t0\nisland\t\n"
+FACTS += "memory\thost\ndirect_bytes\t0\nkernels\t0\ndevice\t\nccl\t\nfloat8\t0\nrails\t0\nisland\t\n"
 
 
 @pytest.mark.parametrize(
     ("text", "line", "expected"),
     [
-        ("", 0, "hetcomm rank 5"),
-        ("hetcomm rank 4\n", 1, "hetcomm rank 5"),
+        ("", 0, "hetcomm rank 6"),
+        ("hetcomm rank 5\n", 1, "hetcomm rank 6"),
         (HEAD + "host\ta\n", 2, "ccl"),
         (HEAD + "cores\tmany\n", 2, "an integer"),
         (HEAD + "cores\t99999999999\n", 2, "an integer"),
@@ -102,14 +102,14 @@ FACTS += "memory\thost\nkernels\t0\ndevice\t\nccl\t\nfloat8\t0\nrails\t0\nisland
         (HEAD + "host\ta\\1", 2, "two hexadecimal digits"),
         (HEAD + "memory\tpaper\n", 2, "a kind of memory"),
         (HEAD + "kernels\t2\n", 2, "0 or 1"),
-        (FACTS + "speed\t1\n", 14, "nic, warning or library"),
-        (FACTS + "\n", 14, "nic, warning or library"),
-        (FACTS + "direct\tpigeon\n", 14, "a fabric"),
-        (FACTS + "direct\tshm\ndirect\tshm\n", 15, "each fabric once"),
-        (FACTS + "nic\teth0\n", 14, "9 fields"),
-        (FACTS + "nic\te\te\ttokenring\t1\t1\t0\t\t\t-1\n", 14, "a fabric"),
-        (FACTS + "nic\te\te\troce\t1\t2\t0\t\t\t-1\n", 14, "0 or 1"),
-        (FACTS + "library\tucx\t1\nlibrary\tucx\t2\n", 15, "each library once"),
+        (FACTS + "speed\t1\n", 15, "nic, warning or library"),
+        (FACTS + "\n", 15, "nic, warning or library"),
+        (FACTS + "direct\tpigeon\n", 15, "a fabric"),
+        (FACTS + "direct\tshm\ndirect\tshm\n", 16, "each fabric once"),
+        (FACTS + "nic\teth0\n", 15, "9 fields"),
+        (FACTS + "nic\te\te\ttokenring\t1\t1\t0\t\t\t-1\n", 15, "a fabric"),
+        (FACTS + "nic\te\te\troce\t1\t2\t0\t\t\t-1\n", 15, "0 or 1"),
+        (FACTS + "library\tucx\t1\nlibrary\tucx\t2\n", 16, "each library once"),
     ],
 )
 def test_parse_errors_name_the_line(text: str, line: int, expected: str) -> None:
@@ -252,6 +252,25 @@ def test_device_messages_are_staged_without_direct_fabric(
     assert stages(0) and stages(5) and not stages(6)
     assert not topology.staged(1, 0) and not topology.staged(6, 0), "host memory is where it is"
     assert topology.staged(5, 0), "each end decides for itself between hosts"
+
+
+def test_short_messages_inside_a_host_are_staged() -> None:
+    """The greater least size of both ends counts. Between hosts every message is direct."""
+    nics = [nic("mlx5_0", Fabric.infiniband)]
+    ranks = [
+        on_device(host, "nvidia", "shm infiniband", *nics, island=str(number))
+        for number, host in enumerate("aab")
+    ]
+    for info, least in zip(ranks, (100, 2000, 3000), strict=True):
+        info.direct_bytes = least
+    topology = Topology(ranks)
+    for rank_, peer in ((0, 1), (1, 0)):
+        assert not topology.staged(rank_, peer)
+        assert [topology.staged(rank_, peer, bytes_) for bytes_ in (0, 1999, 2000)] == [
+            True, True, False,
+        ]  # fmt: skip
+    assert not topology.staged(0, 2, 1) and not topology.staged(2, 0, 1)
+    assert topology.stages_between_islands(0) and not topology.stages_between_islands(2)
 
 
 def test_direct_ends_stage_nothing() -> None:

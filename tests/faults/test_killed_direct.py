@@ -17,6 +17,7 @@ def direct(rank: int) -> dict[str, str]:
     return {
         "HETCOMM_ISLAND": f"island{rank}",
         "HETCOMM_EMULATED_DIRECT": "1",
+        "HETCOMM_DIRECT_BYTES": "0",
         "HETCOMM_EMULATED_LATENCY": "10000000",
     }
 

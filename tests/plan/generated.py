@@ -70,6 +70,7 @@ def with_devices(rng: random.Random, topology: _core.Topology) -> _core.Topology
             infos[rank].memory = memory
             infos[rank].kernels = kernels
             infos[rank].direct = direct if rng.random() < 0.8 else random_direct(rng)
+            infos[rank].direct_bytes = rng.choice((0, 0, 5000, 1 << 20))
             infos[rank].vendor = infos[rank].vendor.replace("cpu", "nvidia2")
     return _core.Topology(infos)
 
@@ -88,6 +89,7 @@ def devices(
     kernels: bool = False,
     direct: Container[str] = (),
     islands: str = "",
+    direct_bytes: int = 0,
 ) -> _core.Topology:
     """One rank for each "host/vendor". Vendor cpu has host memory, every other vendor device
     memory.
@@ -103,6 +105,7 @@ def devices(
             info.island = f"{vendor} {islands[rank]}" if islands else ""
             if place in direct:
                 info.direct = {_core.Fabric.shm, _core.Fabric.infiniband, _core.Fabric.roce}
+                info.direct_bytes = direct_bytes
         infos.append(info)
     return _core.Topology(infos)
 
@@ -147,6 +150,7 @@ def describe(topology: _core.Topology) -> str:
     return "\n".join(
         f"  {rank}: {info.host} {info.vendor} {info.memory.name} kernels={info.kernels} "
         f"direct={[fabric.name for fabric in sorted(info.direct, key=int)]} "
+        f"from {info.direct_bytes} B in a host "
         f"cores={info.cores} "
         f"{info.nics[0].bandwidth} B/s {info.nics[0].fabric.name}"
         for rank, info in enumerate(topology.ranks)

@@ -75,6 +75,7 @@ def test_directness_changes_no_result(number: int) -> None:
         kernels=rng.random() < 0.5,
         direct=[place for place in places if rng.random() < 0.6],
         islands="".join(rng.choice("xyz") for _ in places),
+        direct_bytes=rng.choice((0, 1000, 100_000)),
     )
     planner = _core.Planner(topology)
     for collective in COLLECTIVES:
@@ -109,6 +110,14 @@ def test_inside_a_host_a_direct_message_needs_no_core() -> None:
         assert (cost.total > 3_000_000) == busy and (cost.staging > 0) == busy
 
 
+def test_only_long_messages_inside_a_host_are_direct() -> None:
+    for count, direct in ((1023, False), (1024, True)):
+        topology = devices(["a/nvidia"] * 2, direct=["a/nvidia"], islands="xy", direct_bytes=4096)
+        for rank, way in enumerate((Collective.send, Collective.recv)):
+            plan = _core.message_plan(topology, rank, way, 1 - rank, Dtype.float32, count)
+            assert (plan.staging_bytes == 0) == direct, (rank, count)
+
+
 def send_from_staging(plan: Plan) -> bool:
     steps = plan.steps
     for step in steps:
@@ -140,6 +149,6 @@ def test_staging_at_a_direct_end_is_rejected(fault: Callable[[Plan], bool]) -> N
     plans = _core.Planner(topology).plan_all(Spec(Collective.all_gather, count=1000))
     assert _core.check(topology, plans) == []
     assert fault(plans[0])
-    assert "expected no staging, for its link reaches the device" in "\n".join(
+    assert "expected no staging, for this message is direct" in "\n".join(
         _core.check(topology, plans)
     )

@@ -364,7 +364,7 @@ def staging_on_a_host(plans: list[Plan]) -> bool:
     [
         (missing_home_update, "expected"),
         (stale_staging_read, "reads staging|expected"),
-        (send_from_home, "expected staging, for its link cannot reach the device; got send"),
+        (send_from_home, "expected staging, for this message is not direct; got send"),
         (reduce_between_memories, "expected all of them in device memory or all in staging"),
         (staging_on_a_host, "expected no staging on a rank with host memory; got 64 bytes"),
     ],

@@ -68,8 +68,9 @@ def test_every_collective_works_between_direct_and_staged_ends(
 ) -> None:
     """Three ranks, each an island: two whose transport reaches their devices' memory, and one of
     the CPU. The two are direct with one another and stage with the third."""
+    direct = {"HETCOMM_EMULATED_DIRECT": "1", "HETCOMM_DIRECT_BYTES": "0"}
     settings = [
-        {**environment, "HETCOMM_EMULATED_DIRECT": "1", "HETCOMM_ISLAND": f"island{rank}"}
+        {**environment, **direct, "HETCOMM_ISLAND": f"island{rank}"}
         for rank, environment in enumerate(environments("nnc"))
     ]
     made = job("aaa", environments=settings, bound=250)
