@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 from report import Report, parser
@@ -46,6 +47,20 @@ def install_wheels(report: Report, folder: Path, site: Path) -> None:
     command = [*INSTALL, "--upgrade", "--target", str(site), *map(str, wheels)]
     run(report, "wheels", command, dict(os.environ))
     report.fact("wheels", [wheel.name for wheel in wheels])
+
+
+def write_entry_point(package: Path) -> None:
+    """Lets torch find the backend. Without this, `import hetcomm` imports torch, which took 5 s on
+    a virtual machine."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    folder = package / f"{project['name']}-{project['version']}.dist-info"
+    folder.mkdir(exist_ok=True)
+    lines = [f"Name: {project['name']}", f"Version: {project['version']}"]
+    (folder / "METADATA").write_text("\n".join(["Metadata-Version: 2.1", *lines, ""]))
+    text = ""
+    for group, points in project["entry-points"].items():
+        text += f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in points.items())
+    (folder / "entry_points.txt").write_text(text)
 
 
 def missing() -> list[str]:
@@ -101,6 +116,7 @@ def main() -> None:
         ROOT / "hetcomm", package, dirs_exist_ok=True,
         ignore=shutil.ignore_patterns("*.so", "__pycache__"),
     )  # fmt: skip
+    write_entry_point(package.parent)
     check = "import hetcomm._core; print('built', hetcomm._core.__file__)"
     run(report, "import", [sys.executable, "-P", "-c", check], environment)
 

@@ -18,7 +18,7 @@ def main() -> None:
     arguments = parser().parse_args()
     report = Report(arguments.folder)
     output = arguments.folder / "device_kernels.json"
-    size, seconds = (1 << 20, 0.0) if arguments.smallest else (512 << 20, 0.03)
+    size, seconds = (1 << 20, 0.0) if arguments.smallest else (512 << 20, 0.01)
     command = [sys.executable, str(PROGRAM), "--output", str(output), "--seconds", str(seconds)]
     environment = Rank(True).environment(0, 1, arguments.folder, arguments.emulated)
     done = subprocess.run(

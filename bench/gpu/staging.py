@@ -3,7 +3,8 @@
 Two ranks are islands of their own: first a rank of the GPU and one of the CPU, then two of the GPU.
 They talk over shared memory and over TCP. In the end two ranks of the GPU talk without staging,
 where UCX can. A round measures the pinned copies, the wire between pinned buffers, and hetcomm's
-messages and all_reduce of device memory. The figures are medians over the rounds.
+messages and all_reduce of device memory. The figures are medians over the rounds. A slow wire gets
+fewer rounds.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from hetcomm.timing import seconds_of
 
 TARGET = 0.85  # of the slowest of copies and wire
 CHUNK = 1 << 20  # the size of a staged part of a message
-ROUNDS = 5
+MOST_ROUNDS = 5
 CASES = {
     "GPU and CPU, shared memory": [Rank(True, "a", "x"), Rank(False, "a", "y")],
     "GPU and CPU, TCP": [Rank(True, "a", "x"), Rank(False, "b", "y")],
@@ -54,6 +55,13 @@ class Member:
         """Seconds from a barrier of both ranks on."""
         self.wire.submit(Spec(Collective.barrier, Dtype.uint8), b"").wait()
         return seconds_of(work)
+
+    def fewest(self, number: int) -> int:
+        """The smallest number of the ranks."""
+        value = np.array([number], np.int32)
+        spec = Spec(Collective.all_reduce, Dtype.int32, ReduceOp.min, count=1, in_place=True)
+        self.wire.submit(spec, value).wait()
+        return int(value[0])
 
     def move(
         self, communicator: Communicator, source: int, target: int, froms: set[int], chunk: int
@@ -125,10 +133,11 @@ class Member:
         return found
 
 
-def rank_main(size: int, times: int, rounds: int) -> None:
+def rank_main(size: int, times: int, seconds: float) -> None:
     member = Member(size, times)
     wrong = member.check()
-    member.round()  # warms up
+    taken = seconds_of(member.round)  # warms up
+    rounds = member.fewest(min(MOST_ROUNDS, max(1, int(seconds / taken))))
     found = [member.round() for _ in range(rounds)]
     medians = {name: statistics.median(row[name] for row in found) for name in found[0]}
     path = member.staged.path_to(member.peer)
@@ -136,8 +145,9 @@ def rank_main(size: int, times: int, rounds: int) -> None:
     messages = topology.rank(member.rank).libraries.get("messages", "host memory")
     direct = not topology.staged(member.rank, member.peer)
     ranks.give(
-        {"rates": medians, "wrong": wrong, "path": path, "direct": direct, "messages": messages}
-    )
+        {"rates": medians, "wrong": wrong, "path": path, "direct": direct, "messages": messages,
+         "rounds": rounds}
+    )  # fmt: skip
     for communicator in (member.staged, member.wire):
         communicator.leave()
 
@@ -182,13 +192,15 @@ def judge(report: Report, case: str, given: list[dict], size: int, judged: bool)
             peer=f"slowest stage ({slowest})", peer_value=limits[slowest], bytes=size,
         )  # fmt: skip
     report.fact(f"path, {case}", [rank["path"] for rank in given])
+    report.fact(f"rounds, {case}", given[0]["rounds"])
 
 
 def main() -> None:
     arguments = parser().parse_args()
-    size, times, rounds = (64 << 20, 4, ROUNDS) if not arguments.smallest else (1 << 18, 1, 1)
+    size, times = (64 << 20, 2) if not arguments.smallest else (1 << 18, 1)
     if ranks.is_rank():
-        return rank_main(size, times, rounds)
+        share = arguments.bound / len(CASES)  # of each case; a start takes some of it
+        return rank_main(size, times, share / 2 if not arguments.smallest else 0)
     report = Report(arguments.folder)
     for case, members in CASES.items():
         if given := ranks.try_launch(report, case, members, arguments, 1 / len(CASES)):
