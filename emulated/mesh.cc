@@ -14,6 +14,8 @@ namespace hetcomm::emulated {
 
 namespace {
 
+constexpr const char* kClosed = "was closed by its process";
+
 struct Greeting {
   uint8_t magic[16];
   int32_t rank;
@@ -50,17 +52,28 @@ class Queue {  // the transfers of one direction with one peer
   // Both return whether any byte moved.
   bool send(int descriptor, int rank);
   bool receive(int descriptor, int rank);
+  short sends() const { return empty() ? 0 : POLLOUT; }  // for poll()
+  short receives() const {
+    if (empty()) return 0;
+    return unmatched_ ? POLLRDHUP : POLLIN;
+  }
 
  private:
-  void check(const Transfer& transfer, const Frame& expected, int rank) const;
+  bool matches(const Transfer& transfer, const Frame& expected, int rank) const;
 
   std::vector<Transfer> transfers_;
   size_t next_ = 0;
+  bool unmatched_ = false;  // the peer's call is not the own one, so nothing more is received
 };
 
 [[noreturn]] void throw_gone(int rank, int peer, const char* how) {
   throw Failure{ccl_remote_error, "rank " + std::to_string(rank) + ": the connection to rank " +
                                       std::to_string(peer) + " " + how};
+}
+
+bool hung_up(int descriptor) {
+  pollfd polled{descriptor, POLLRDHUP, 0};
+  return poll(&polled, 1, 0) > 0;
 }
 
 bool Queue::send(int descriptor, int rank) {
@@ -92,6 +105,10 @@ bool Queue::receive(int descriptor, int rank) {
   bool moved = false;
   while (!empty()) {
     Transfer& transfer = transfers_[next_];
+    if (unmatched_) {
+      if (hung_up(descriptor)) throw_gone(rank, transfer.message.peer, kClosed);
+      return moved;
+    }
     Frame expected = {transfer.message.label, transfer.message.bytes};
     bool framing = transfer.done < sizeof(Frame);
     char* target =
@@ -102,18 +119,21 @@ bool Queue::receive(int descriptor, int rank) {
       ssize_t got = recv(descriptor, target, wanted, 0);
       if (got < 0 && retry()) return moved;
       if (got < 0) throw_gone(rank, transfer.message.peer, std::strerror(errno));
-      if (got == 0) throw_gone(rank, transfer.message.peer, "was closed by its process");
+      if (got == 0) throw_gone(rank, transfer.message.peer, kClosed);
       moved = true;
       transfer.done += static_cast<size_t>(got);
     }
-    if (framing && transfer.done == sizeof(Frame)) check(transfer, expected, rank);
-    if (transfer.complete()) ++next_;
+    if (framing && transfer.done == sizeof(Frame)) unmatched_ = !matches(transfer, expected, rank);
+    if (!unmatched_ && transfer.complete()) ++next_;
   }
   return moved;
 }
 
-void Queue::check(const Transfer& transfer, const Frame& expected, int rank) const {
-  if (std::memcmp(&transfer.frame, &expected, sizeof(Frame)) == 0) return;
+// False if one member ends the communicator, and the other does not. Both then stand still.
+bool Queue::matches(const Transfer& transfer, const Frame& expected, int rank) const {
+  if (std::memcmp(&transfer.frame, &expected, sizeof(Frame)) == 0) return true;
+  const auto end = static_cast<uint16_t>(CallKind::end);
+  if (transfer.frame.label.kind == end || expected.label.kind == end) return false;
   throw Failure{ccl_invalid_usage, "rank " + std::to_string(rank) + " makes " + describe(expected) +
                                        ", but rank " + std::to_string(transfer.message.peer) +
                                        " makes " + describe(transfer.frame) +
@@ -187,8 +207,7 @@ void Mesh::exchange(const std::vector<Message>& sends, const std::vector<Message
       int descriptor = sockets_[peer].descriptor();
       if (!out[peer].empty()) moved |= out[peer].send(descriptor, rank_);
       if (!in[peer].empty()) moved |= in[peer].receive(descriptor, rank_);
-      short events =
-          static_cast<short>((out[peer].empty() ? 0 : POLLOUT) | (in[peer].empty() ? 0 : POLLIN));
+      const auto events = static_cast<short>(out[peer].sends() | in[peer].receives());
       if (events != 0) polled.push_back({descriptor, events, 0});
     }
     if (polled.empty()) return;

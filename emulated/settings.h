@@ -43,7 +43,8 @@
 //     late             an asynchronous error shows up to 0.3 s after it happened
 //     handles          a call for a communicator that is gone ends the process, and so does
 //                      ncclCommDestroy while another thread is in a call for the communicator
-//     ends             ncclCommFinalize waits until the other members call it, too, or are gone
+//     ends             ncclCommFinalize waits until the other members call it, too, or are gone.
+//                      Their other calls wait for this member
 //     delays:SEED      one of eight operations begins up to 1.5 ms later, and so does the launch of
 //                      a call of a non-blocking communicator
 //     bound:SECONDS    with any part, calls that wait for work fail with error 702 after this time

@@ -277,3 +277,20 @@ def leaves(ccl: Ccl, rank: int, size: int) -> None:
 
 def test_a_leaving_member_is_noticed() -> None:
     members(2, leaves, NCCL_RUNTIME_CONNECT="0")
+
+
+def ends_first(ccl: Ccl, rank: int, size: int) -> None:
+    """Member 1 ends its communicator, member 0 calls."""
+    values = np.ones(100, "float32")
+    if rank == 1:
+        assert ccl.code("CommFinalize", ccl.communicator) == REMOTE_ERROR  # once member 0 is gone
+        assert "rank 0 " in ccl.text()
+    else:
+        ccl.move_call("Broadcast", values, values, 100, 0)
+        ccl.synchronize()
+    ccl("CommAbort", ccl.communicator)
+
+
+def test_an_end_is_no_mistake_of_the_other_calls() -> None:
+    """The vendors' libraries do not notice that it has no counterpart."""
+    members(2, ends_first, HETCOMM_EMULATED_HOSTILE="ends")

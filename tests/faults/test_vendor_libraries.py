@@ -362,6 +362,22 @@ def test_a_rank_may_leave_before_the_others(tmp_path: Path, ends: bool) -> None:
             rank.exits_cleanly()
 
 
+def test_a_rank_that_leaves_amid_a_call_is_named(tmp_path: Path) -> None:
+    """The call and the end of the communicator wait for each other inside the library."""
+    settings = {"HETCOMM_EMULATED_HOSTILE": "ends"}
+    with Job(
+        tmp_path, "xx", vendors="nn", timeout=LONG, settings=dict.fromkeys(range(2), settings)
+    ) as job:
+        job.do("all_reduce", 1000)
+        job[0].do("submit", 1000)
+        job[1].exits_cleanly()
+        job[0].tell("wait", LONG)
+        error = job[0].error(NOTICE)
+        assert error["error"] == "PeerFailedError" and error["peer"] == 1, error
+        assert "rank 1 has left" in error["text"], error
+        job[0].exits_cleanly()
+
+
 def test_a_hanging_abort_delays_no_other_group(tmp_path: Path) -> None:
     """The library keeps the memory and a thread of its own. Everything else continues, if streams
     share no hardware queue, and no call of the runtime waits for the device: both would wait for
