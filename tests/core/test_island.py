@@ -255,8 +255,9 @@ def test_attaching_names_missing_members() -> None:
     name = _core.create_shm_segment(3, 4, 0)
     with pytest.raises(_core.TimeoutError, match="missing: rank 7, 8;"):
         _core.ShmIsland(name, 0, 3, ranks=[6, 7, 8], timeout=0.05)
-    with pytest.raises(_core.PeerFailedError):
+    with pytest.raises(_core.PeerFailedError, match="rank 6 does not offer it any more") as failure:
         _core.ShmIsland(name, 1, 3, ranks=[6, 7, 8], timeout=30)
+    assert failure.value.peer == 6
 
 
 def test_an_unfitting_segment_is_rejected() -> None:

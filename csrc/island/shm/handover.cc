@@ -154,11 +154,13 @@ void serve_from(const Descriptor& listener, int memory) {
   }
 }
 
-Error gone(const std::string& why) {
-  return Error(Code::peer_failed,
-               "shared memory: the rank that made it does not offer it any more (" + why +
-                   "): that rank has ended or failed, or does not share this host's network "
-                   "namespace, or /dev/shm where HETCOMM_HOST_ID is set");
+Error gone(int maker, const std::string& why) {
+  return Error(Status(Code::peer_failed,
+                      "shared memory of " + host_name() + ": rank " + std::to_string(maker) +
+                          " does not offer it any more (" + why +
+                          "): that rank has ended or failed, or does not share this host's network "
+                          "namespace, or /dev/shm where HETCOMM_HOST_ID is set",
+                      -1, maker));
 }
 
 void bound_waits(const Descriptor& socket, const Deadline& deadline) {
@@ -210,7 +212,7 @@ void Handover::serve() {
   serve_from(in_folder_, memory_);
 }
 
-Descriptor Handover::take(const std::string& name, const Deadline& deadline) {
+Descriptor Handover::take(const std::string& name, int maker, const Deadline& deadline) {
   if (!name.starts_with(kPrefix) || name.find('/') != std::string::npos) {
     throw Error(Code::transport, "shared memory: expected a name that a rank offers; got \"" +
                                      name + "\"; run the same hetcomm on all ranks of a host");
@@ -220,9 +222,9 @@ Descriptor Handover::take(const std::string& name, const Deadline& deadline) {
   bound_waits(connection, deadline);
   if (!connect_to(connection, abstract(name))) {
     const std::string why = std::strerror(errno);
-    if (!connect_to(connection, kFolder + name)) throw gone(why);
+    if (!connect_to(connection, kFolder + name)) throw gone(maker, why);
   }
-  if (!of_this_user(connection)) throw gone("another user's process offers it");
+  if (!of_this_user(connection)) throw gone(maker, "another user's process offers it");
   Message message;
   ssize_t got;
   do {
@@ -230,11 +232,13 @@ Descriptor Handover::take(const std::string& name, const Deadline& deadline) {
     got = recvmsg(connection, &message.header, MSG_CMSG_CLOEXEC);
   } while (got < 0 && errno == EINTR && !deadline.passed());
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
-    throw Error(Code::timeout, "shared memory: expected the rank that made it to give it within " +
-                                   format_seconds(deadline.timeout()) +
-                                   "; check that the ranks of this host are alive");
+    throw Error(Status(Code::timeout,
+                       "shared memory of " + host_name() + ": expected rank " +
+                           std::to_string(maker) + " to give it within " +
+                           format_seconds(deadline.timeout()) + "; check that the rank is alive",
+                       -1, maker));
   }
-  if (got <= 0) throw gone(got < 0 ? std::strerror(errno) : "it refused");
+  if (got <= 0) throw gone(maker, got < 0 ? std::strerror(errno) : "it refused");
   const cmsghdr* beside = CMSG_FIRSTHDR(&message.header);
   if (beside == nullptr || beside->cmsg_type != SCM_RIGHTS) {
     throw Error(Code::transport, "shared memory: no descriptor came; raise ulimit -n");

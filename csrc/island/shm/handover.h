@@ -21,9 +21,10 @@ class Handover {
   static void withdraw(const std::string& name);  // no error if there is no such offer
   // An offer of this process or, in a forked child, of its parent; null if there is none.
   static std::shared_ptr<Handover> find(const std::string& name);
-  // The memory that another process offers. Throws Error(peer_failed) if the offer is withdrawn,
-  // Error(timeout), or Error(transport) if no descriptor comes.
-  static Descriptor take(const std::string& name, const Deadline& deadline);
+  // The memory that another process offers. Throws Error(peer_failed) if the offer is withdrawn, or
+  // Error(timeout), both with the rank that made it, `maker`, as the cause. Throws Error(transport)
+  // if no descriptor comes.
+  static Descriptor take(const std::string& name, int maker, const Deadline& deadline);
 
   ~Handover();
 

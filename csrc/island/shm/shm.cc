@@ -43,8 +43,9 @@ class ShmIsland final : public Island {
   ShmIsland(const ShmOptions& options, Deadline deadline)
       : options_(options),
         handover_(Handover::find(options.name)),
-        segment_(handover_ != nullptr ? handover_->memory()
-                                      : int{Handover::take(options.name, deadline)}),
+        segment_(handover_ != nullptr
+                     ? handover_->memory()
+                     : int{Handover::take(options.name, options.rank(0), deadline)}),
         doorbell_(segment_, options.member, options.wake),
         peers_(segment_, options_) {
     check_shape();

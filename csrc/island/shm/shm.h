@@ -30,9 +30,10 @@ struct ShmOptions {
 };
 
 // Makes the segment of an island: a file in memory without a name. Offers the segment to processes
-// of this user, and returns the unguessable name of the offer. One member calls this and tells the
-// other members the name. They get the segment once that member opens the island. The segment takes
-// no room in /dev/shm, and nothing is left however processes end. Throws Error(vendor).
+// of this user, and returns the unguessable name of the offer. The first member calls this and
+// tells the other members the name. They get the segment once that member opens the island. The
+// segment takes no room in /dev/shm, and nothing is left however processes end. Throws
+// Error(vendor).
 std::string create_shm_segment(const ShmOptions& options);
 // Withdraws the offer, for a creator that gives up before it opens the island.
 void remove_shm_segment(const std::string& name);
