@@ -30,16 +30,17 @@ constexpr int kMaxStrangers = 64;
   throw Error(Code::transport, what + ": " + std::strerror(errno));
 }
 
-// A rank listens before it tells its contact.
+// A rank listens before it tells its contact. A killed rank also resets connections that it has not
+// accepted.
 [[noreturn]] void fail_to_connect(int rank, int peer, const std::string& contact, int error) {
-  const bool refused = error == ECONNREFUSED;
+  const bool ended = error == ECONNREFUSED || error == ECONNRESET;
   throw Error(Status(
-      refused ? Code::peer_failed : Code::transport,
+      ended ? Code::peer_failed : Code::transport,
       "rank " + std::to_string(rank) + " on " + host_name() + " cannot connect to rank " +
           std::to_string(peer) + " at " + contact + ": " + std::strerror(error) + "; " +
-          (refused ? "its process has ended or given up, see its own log; or the address leads to "
-                     "another host"
-                   : "check that this host reaches the address") +
+          (ended ? "its process has ended or given up, see its own log; or the address leads to "
+                   "another host"
+                 : "check that this host reaches the address") +
           ", choose the interface with HETCOMM_SOCKET_IFNAME",
       rank, peer));
 }
