@@ -84,7 +84,7 @@ void set_ccl_environment(const CclEnvironment& environment, const Vendor& vendor
     const auto present = environment_variable(variable.c_str());
     if (!present) {
       set_environment_variable(variable.c_str(), value);
-    } else if (*present != value) {
+    } else if (*present != value && "=" + *present != value) {  // "=" only forbids longer names
       log(LogLevel::warning, std::string(vendor.ccl.name) + ": " + variable + "=" + *present +
                                  " is set and stays; the facts of all ranks suggest " + value);
     }
