@@ -239,7 +239,7 @@ class Executor {
   std::atomic<bool> stop_{false};
   std::thread thread_;
   std::atomic<bool> in_library_{false};  // the progress thread is in a native library
-  std::mutex deputy_mutex_;  // of the deputy's and the watcher's sleep
+  std::mutex deputy_mutex_;              // of the deputy's and the watcher's sleep
   std::condition_variable deputy_wanted_, watcher_ends_;
   std::thread deputy_;   // started at first use
   std::thread watcher_;  // of ranks with a device

@@ -237,10 +237,9 @@ RankInfo parse_rank_info(const std::string& text) {
     parser.fail(quoted(heading), text.empty() ? "nothing" : "something else");
   }
   RankInfo info;
-  std::set<std::string> missing = {"host",         "host_name", "vendor", "cores",
-                                   "processors",   "memory",    "kernels", "device",
-                                   "direct_bytes", "ccl",       "float8", "rails",
-                                   "island"};
+  std::set<std::string> missing = {"host",   "host_name", "vendor", "cores",        "processors",
+                                   "memory", "kernels",   "device", "direct_bytes", "ccl",
+                                   "float8", "rails",     "island"};
   while (parser.next()) {
     const std::string& key = parser.key();
     if (key == "nic") {

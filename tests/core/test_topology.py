@@ -80,7 +80,8 @@ def test_separators_and_control_characters_are_escaped() -> None:
 
 HEAD = "hetcomm rank 6\n"
 FACTS = HEAD + "host\ta\nhost_name\ta\nvendor\tcpu\ncores\t1\nprocessors\t0\n"
-FACTS += "memory\thost\ndirect_bytes\t0\nkernels\t0\ndevice\t\nccl\t\nfloat8\t0\nrails\t0\nisland\t\n"
+FACTS += "memory\thost\ndirect_bytes\t0\nkernels\t0\ndevice\t\n"
+FACTS += "ccl\t\nfloat8\t0\nrails\t0\nisland\t\n"
 
 
 @pytest.mark.parametrize(
