@@ -98,7 +98,7 @@ void Executor::attach(std::shared_ptr<RunQueue> queue, std::chrono::nanoseconds 
   queue->lane_busy.assign(island ? island->lanes() : 4, false);
   Streams* streams = queue->paths->streams();
   if (streams) {
-    start_watcher();
+    start_helpers();
     if (streams->device()->memory() != MemoryKind::host) transport_device_ = streams->device();
   }
   queue->paths->launch_by(
@@ -126,7 +126,7 @@ Executor::Completed Executor::submit(RunQueue& queue, std::shared_ptr<Run> run, 
   ++runs_;
   idle_rounds_ = 0;
   run->record_in(queue.recorder);
-  note_timeout(run->deadline().timeout());
+  note_timeout(run->timeout());
   if (!queue.failure.ok()) {
     run->fail(queue.failure);
     completed.push_back(run);

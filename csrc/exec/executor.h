@@ -150,8 +150,8 @@ class Executor {
   void note_timeout(std::chrono::nanoseconds timeout);
   void look_at_lock();
   void tell_of_stuck_library(std::chrono::seconds stuck);
-  // The watcher looks at the lock once a second. Every other thread may stand still in a library.
-  void start_watcher();  // throws Error(transport)
+  // The watcher looks at the lock once a second, because every other thread may stand still in a
+  // library.
   void watcher_loop();
   // Under the lock; true if anything moved. Only try_progress() may throw: after an exception the
   // others fail the groups concerned.
@@ -181,8 +181,8 @@ class Executor {
   std::thread start_thread(const char* name, void (Executor::*life)());
   void loop();  // of the progress thread
   // The deputy stands in for the progress thread while that thread is in a native library.
-  void start_deputy();  // throws Error(transport)
   void deputy_loop();
+  void start_helpers();  // deputy and watcher; throws Error(transport)
   // The turns of the progress thread or its deputy so far.
   struct Turns {
     uint32_t idle = 0;  // turns in a row in which nothing moved
@@ -241,8 +241,7 @@ class Executor {
   std::atomic<bool> in_library_{false};  // the progress thread is in a native library
   std::mutex deputy_mutex_;              // of the deputy's and the watcher's sleep
   std::condition_variable deputy_wanted_, watcher_ends_;
-  std::thread deputy_;   // started at first use
-  std::thread watcher_;  // of ranks with a device
+  std::thread deputy_, watcher_;  // of ranks with a device
 };
 
 }  // namespace hetcomm

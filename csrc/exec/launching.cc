@@ -48,7 +48,6 @@ void Executor::launch(RunQueue& queue, const std::function<void()>& call) {
     if (role == Role::progress) in_library_ = false;
   };
   if (role == Role::progress) {
-    start_deputy();
     std::lock_guard lock(deputy_mutex_);
     in_library_ = true;
     deputy_wanted_.notify_all();
@@ -65,10 +64,11 @@ void Executor::launch(RunQueue& queue, const std::function<void()>& call) {
   retake_lock();
 }
 
-void Executor::start_deputy() {
+void Executor::start_helpers() {
   std::lock_guard lock(deputy_mutex_);
-  if (deputy_.joinable() || stop_) return;
-  deputy_ = start_thread("hetcomm-deputy", &Executor::deputy_loop);
+  if (stop_) return;
+  if (!deputy_.joinable()) deputy_ = start_thread("hetcomm-deputy", &Executor::deputy_loop);
+  if (!watcher_.joinable()) watcher_ = start_thread("hetcomm-watcher", &Executor::watcher_loop);
 }
 
 // Without a deputy, operations of other groups would stand still while no thread waits for them.

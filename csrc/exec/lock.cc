@@ -69,12 +69,6 @@ void Executor::look_at_lock() {
   }
 }
 
-void Executor::start_watcher() {
-  std::lock_guard lock(deputy_mutex_);
-  if (watcher_.joinable() || stop_) return;
-  watcher_ = start_thread("hetcomm-watcher", &Executor::watcher_loop);
-}
-
 void Executor::watcher_loop() {
   std::unique_lock sleep(deputy_mutex_);
   while (!watcher_ends_.wait_for(sleep, kLook, [this] { return stop_.load(); })) {
