@@ -61,8 +61,10 @@ def topology_of(described: cluster.Cluster) -> _core.Topology:
             info.memory = _core.Memory.device
             found = {_core.Fabric.shm, *(nic.fabric for nic in nics)} - {_core.Fabric.ethernet}
             info.direct = found if host.direct else set()
-            info.direct_bytes = _core.DIRECT_BYTES if host.direct else 0
-            over = ", ".join(fabric.name for fabric in topo_page.fabrics(info))
+            if host.direct:
+                least = os.environ.get("HETCOMM_DIRECT_BYTES", _core.DIRECT_BYTES)
+                info.direct_bytes = int(least)
+            over = topo_page.direct_text(info)
             messages = f"direct over {over}" if over else "staged: the file does not say direct"
             info.libraries = {"messages": messages}
             info.kernels = os.environ.get("HETCOMM_KERNELS", "1") != "0"

@@ -161,6 +161,7 @@ def describe(
             "label": info.island,
             "memory": info.memory.name,
             "direct": [fabric.name for fabric in fabrics(info)],
+            "direct_bytes": info.direct_bytes,
             "kernels": info.kernels,
             "device": info.device,
             "ccl": info.ccl,

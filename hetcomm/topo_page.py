@@ -138,7 +138,15 @@ def memory_text(info: _core.RankInfo) -> str:
         return "host memory"
     if not info.direct:
         return "device memory, staged in host memory for messages"
-    return f"device memory, sent directly over {', '.join(f.name for f in fabrics(info))}"
+    return f"device memory, sent directly over {direct_text(info)}"
+
+
+def direct_text(info: _core.RankInfo) -> str:
+    """ "shm from 2 MiB on, roce"."""
+    names = [fabric.name for fabric in fabrics(info)]
+    if "shm" in names and info.direct_bytes > 0:
+        names[names.index("shm")] += f" from {_core.format_bytes(info.direct_bytes)} on"
+    return ", ".join(names)
 
 
 def fabrics(info: _core.RankInfo) -> list[_core.Fabric]:

@@ -178,8 +178,14 @@ void bind_topology(py::module_& module) {
           py::arg("rank"), py::arg("peer"), py::arg("bytes") = py::none(),
           "Whether messages with `peer` pass through host staging at the end of `rank`: all "
           "messages, or a message of so many bytes.")
-      .def("stages_between_islands", &of_rank<&Topology::stages_between_islands>,
-           "Whether some messages with any other island pass through host staging at this end.")
+      .def(
+          "stages_between_islands",
+          [](const Topology& self, int rank, int64_t bytes) {
+            return self.stages_between_islands(checked_rank(self, rank), bytes);
+          },
+          py::arg("rank"), py::arg("bytes") = 0,
+          "Whether messages of so many bytes with any other island pass through host staging at "
+          "this end.")
       .def(
           "island_network",
           [](const Topology& self, int island) {

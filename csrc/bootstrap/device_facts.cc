@@ -51,6 +51,9 @@ std::string find_direct(RankInfo& info, Device& device, const Transport* transpo
         info.direct_bytes = setting("HETCOMM_DIRECT_BYTES", kDirectBytes, 0, INT64_MAX);
       }
       over += (over.empty() ? "direct over " : ", ") + std::string(name(fabric));
+      if (fabric == Fabric::shm && info.direct_bytes > 0) {
+        over += " from " + format_bytes(info.direct_bytes) + " on";
+      }
     } else {
       reasons += std::string("; staged over ") + name(fabric) + ": " + why;
     }

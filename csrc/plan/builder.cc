@@ -185,7 +185,7 @@ void PlanBuilder::reduce(int rank, const std::vector<Range>& sources, const Rang
     own_step(steps::reduce, rank, parts, target.part(offset, count));
   };
   if (!recorded(rank)) return;
-  if (through_staging(topology_, rank)) {
+  if (through_staging(topology_, rank, target.bytes())) {
     for_parts(target.count, spec_.dtype, reduce_part);
   } else {
     reduce_part(0, target.count);

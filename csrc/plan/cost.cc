@@ -205,7 +205,7 @@ class Replay {
     // message is complete when the queues of both ends are done with it.
     Interval out, in;
     int64_t latency = parameters_.link_latency_shm;
-    if (direct(from, to, bytes)) {
+    if (direct(from, to, graph_.step(recv).target.bytes())) {
       const int64_t length = duration(bytes, parameters_.ccl_bandwidth);
       out = occupy(devices_[from].to, posted, 0, length);
       in = occupy(devices_[to].from, posted, 0, length);

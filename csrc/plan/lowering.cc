@@ -119,9 +119,9 @@ bool sends_from_device(const Topology& topology, int rank, const Codec& codec) {
   return topology.rank(rank).kernels && !codec.lossless();
 }
 
-bool through_staging(const Topology& topology, int rank) {
+bool through_staging(const Topology& topology, int rank, int64_t bytes) {
   return topology.native(rank) &&
-         (topology.stages_between_islands(rank) || !topology.rank(rank).kernels);
+         (topology.stages_between_islands(rank, bytes) || !topology.rank(rank).kernels);
 }
 
 int64_t staged_part(int64_t count, Dtype dtype) {

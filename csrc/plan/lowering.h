@@ -41,7 +41,7 @@ void for_parts(int64_t count, Dtype dtype, const Visit& visit) {
 // there. Without kernels the host encodes. Without loss the host needs the length of a message.
 bool sends_from_device(const Topology& topology, int rank, const Codec& codec);
 
-// Whether a rank's reductions may read values that come through staging.
-bool through_staging(const Topology& topology, int rank);
+// Whether a rank's reductions of so many bytes may read values that come through staging.
+bool through_staging(const Topology& topology, int rank, int64_t bytes);
 
 }  // namespace hetcomm

@@ -1,6 +1,7 @@
 #include "topology/topology.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 #include <utility>
@@ -149,16 +150,17 @@ Topology::Topology(std::vector<RankInfo> ranks, const std::vector<UnreachablePai
   }
   count_bridge_nics();
   for (int rank = 0; rank < size(); ++rank) {
-    // The first member of an island on a host stands for the members after it there.
-    stages_.push_back(std::any_of(islands_.begin(), islands_.end(), [&](const auto& members) {
-      if (island_of_[members[0]] == island_of_[rank]) return false;
-      int checked = -1;
-      return std::any_of(members.begin(), members.end(), [&](int member) {
-        if (checked >= 0 && same_host(checked, member)) return false;
-        checked = member;
-        return staged(rank, member, 0);
-      });
-    }));
+    direct_from_.push_back(0);
+    for (const auto& members : islands_) {
+      if (island_of_[members[0]] == island_of_[rank]) continue;
+      int checked = -1;  // on another host, for the members after it there
+      for (int member : members) {
+        const bool near = same_host(rank, member);
+        if (!near && checked >= 0 && same_host(checked, member)) continue;
+        if (!near) checked = member;
+        direct_from_[rank] = std::max(direct_from_[rank], direct_from(rank, member));
+      }
+    }
   }
   for (const std::vector<int>& members : hosts_) {
     processors_.push_back(count_processors(ranks_, members));
@@ -218,11 +220,15 @@ bool Topology::staged(int rank, int peer) const {
   return fabric == Fabric::shm && (other.vendor != own.vendor || !other.direct.contains(fabric));
 }
 
-bool Topology::staged(int rank, int peer, int64_t bytes) const {
-  if (staged(rank, peer)) return true;
+int64_t Topology::direct_from(int rank, int peer) const {
+  if (staged(rank, peer)) return std::numeric_limits<int64_t>::max();
   const RankInfo &own = ranks_[rank], &other = ranks_[peer];
-  return own.memory == Memory::device && same_host(rank, peer) &&
-         bytes < std::max(own.direct_bytes, other.direct_bytes);
+  if (own.memory == Memory::host || !same_host(rank, peer)) return 0;
+  return std::max(own.direct_bytes, other.direct_bytes);
+}
+
+bool Topology::staged(int rank, int peer, int64_t bytes) const {
+  return bytes < direct_from(rank, peer);
 }
 
 Topology Topology::without_speeds() const {

@@ -35,13 +35,13 @@ struct Nic {
   bool operator==(const Nic&) const = default;
 };
 
-// The facts of one rank, which all ranks exchange at set-up. Plans may depend on these facts and on
-// nothing else.
 // The usual RankInfo::direct_bytes. Over CUDA's inter-process memory a message of two ranks on one
 // H100 took 0.2 to 1 ms, whatever its size (docs/hardware.md). Staging was faster up to 1 MiB, and
 // slower from 4 MiB on.
 inline constexpr int64_t kDirectBytes = 2 << 20;
 
+// The facts of one rank, which all ranks exchange at set-up. Plans may depend on these facts and on
+// nothing else.
 struct RankInfo {
   std::string host;       // identity of the memory system, see host_identity()
   std::string host_name;  // for people
@@ -134,8 +134,10 @@ class Topology {
   // message of so many bytes.
   bool staged(int rank, int peer) const;
   bool staged(int rank, int peer, int64_t bytes) const;
-  // Whether some messages of `rank` with any other island pass through host staging.
-  bool stages_between_islands(int rank) const { return stages_[rank]; }
+  // The bytes from which messages with `peer` are not staged at the end of `rank`.
+  int64_t direct_from(int rank, int peer) const;
+  // Whether messages of so many bytes of `rank` with any other island pass through host staging.
+  bool stages_between_islands(int rank, int64_t bytes) const { return bytes < direct_from_[rank]; }
 
   // Ranks are sorted, hosts are sorted by first rank.
   const std::vector<std::vector<int>>& hosts() const { return hosts_; }
@@ -173,7 +175,8 @@ class Topology {
   std::vector<RankInfo> ranks_;
   std::vector<std::vector<int>> islands_, hosts_;
   std::vector<int> island_of_, index_in_island_, host_of_;
-  std::vector<bool> stages_;
+  std::vector<int64_t>
+      direct_from_;  // by rank: bytes from which no message between islands is staged
   std::vector<IslandNetwork> networks_;
   std::set<UnreachablePair> unreachable_;
   std::vector<RailCandidates> rail_candidates_;

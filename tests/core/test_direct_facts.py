@@ -23,6 +23,10 @@ LIBRARY = {"HETCOMM_CUDA_LIBRARY": str(path("nvidia"))}
         ({}, "[] staged: transports do not reach this emulated device"),
         (
             {"HETCOMM_EMULATED_DIRECT": "1"},
+            "['infiniband', 'shm'] direct over shm from 2 MiB on, infiniband",
+        ),
+        (
+            {"HETCOMM_EMULATED_DIRECT": "1", "HETCOMM_DIRECT_BYTES": "0"},
             "['infiniband', 'shm'] direct over shm, infiniband",
         ),
         (

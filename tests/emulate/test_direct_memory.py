@@ -98,7 +98,9 @@ def test_explain_shows_direct_messages(tmp_path: Path, both: bool) -> None:
     file.write_text(CLUSTER.replace("DIRECT", "direct = true\n" if both else ""))
     arguments = ["explain", "all_gather", "--topology", str(file), "--rank", "0", "--rank", "1"]
     page = CliRunner().invoke(app, arguments)
-    assert page.exit_code == 0 and "messages direct over shm, roce" in page.output, page.output
+    assert page.exit_code == 0 and "messages direct over shm from 2 MiB on, roce" in page.output, (
+        page.output
+    )
     assert ("messages staged: the file does not say direct" in page.output) != both
     told = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).output)
     moves = [[leg["moves"] for leg in plan["legs"]] for plan in told["plans"]]

@@ -48,8 +48,9 @@ def test_two_islands_in_a_host_are_direct(job: Callable[..., Job], allowed: bool
     if allowed and not _capability().startswith("direct over shm"):
         pytest.skip(f"no direct messages here: {_capability()}")
     made = job("gg")
+    direct = {"HETCOMM_DIRECT": str(int(allowed)), "HETCOMM_DIRECT_BYTES": "0"}
     environments = [
-        {**environment, "HETCOMM_ISLAND": f"island{rank}", "HETCOMM_DIRECT": str(int(allowed))}
+        {**environment, **direct, "HETCOMM_ISLAND": f"island{rank}"}
         for rank, environment in enumerate(made.environments)
     ]
     values(replace(made, hosts=[made.hosts[0]] * 2, environments=environments), exchange)

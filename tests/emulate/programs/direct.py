@@ -18,6 +18,7 @@ import numpy as np
 
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 os.environ["HETCOMM_ISLAND"] = f"island{RANK}"
+os.environ["HETCOMM_DIRECT_BYTES"] = "0"  # short messages are direct, too
 sys.path.insert(0, str(Path(__file__).parents[2] / "core"))
 
 from communicators import COLLECTIVES, REDUCTIONS, Call, random_spec  # noqa: E402
