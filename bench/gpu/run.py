@@ -61,6 +61,7 @@ PARTS = (  # in the order of the questions: a later answer means little without 
     RESULTS,
     NCCL_PATH,
     Part("staging", "staging.py", 70, remedy="hetcomm topo shows the paths, and why"),
+    Part("messages", "messages.py", 40, remedy="HETCOMM_DIRECT_BYTES bounds direct messages"),
     Part("device", "device.py", 40),
     Part("kernels", "kernels.py", 60),
     TRAINING,

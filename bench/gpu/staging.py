@@ -31,7 +31,8 @@ CASES = {
     "GPU and GPU, TCP": [Rank(True, "a", "x"), Rank(True, "b", "y")],
 }
 DIRECT = "GPU and GPU, direct"
-CASES[DIRECT] = [Rank(True, "a", "x"), Rank(True, "a", "y")]
+EVERY = {"HETCOMM_DIRECT_BYTES": "0"}  # short messages are direct, too
+CASES[DIRECT] = [Rank(True, "a", label, settings=EVERY) for label in "xy"]
 
 
 class Member:
@@ -143,7 +144,7 @@ def rank_main(size: int, times: int, seconds: float) -> None:
     path = member.staged.path_to(member.peer)
     topology = member.staged.topology
     messages = topology.rank(member.rank).libraries.get("messages", "host memory")
-    direct = not topology.staged(member.rank, member.peer)
+    direct = not topology.staged(member.rank, member.peer, size)
     ranks.give(
         {"rates": medians, "wrong": wrong, "path": path, "direct": direct, "messages": messages,
          "rounds": rounds}

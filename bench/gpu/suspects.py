@@ -22,6 +22,7 @@ from report import Report, parser
 TESTS = Path(__file__).resolve().parents[2] / "tests"
 BOUND = 20.0  # seconds for each
 EMULATED_BOUND = 90.0
+GROUP_SHARE = 2 / 3  # of the bound: a group that times out says why
 HOSTILE = "queues:2,sync,poison,delays:3"  # of an emulated device
 
 
@@ -96,7 +97,8 @@ def rank_main(suspect: Suspect, emulated: bool) -> None:
     on_gpu = stream_programs.home() == "cuda"
     backend = "hetcomm" if not emulated else "cpu:hetcomm,emulated:hetcomm"
     store = dist.FileStore(str(folder / "torch"), size)
-    join = {"store": store, "rank": rank, "world_size": size, "timeout": timedelta(seconds=60)}
+    timeout = timedelta(seconds=GROUP_SHARE * (EMULATED_BOUND if emulated else BOUND))
+    join = {"store": store, "rank": rank, "world_size": size, "timeout": timeout}
     if suspect.after_torch and on_gpu:
         dist.init_process_group("nccl", **join)
         dist.all_reduce(torch.ones(1, device="cuda"))
