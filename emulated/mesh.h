@@ -9,8 +9,8 @@
 namespace hetcomm::emulated {
 
 // The call of a message. Both ends state it. So members that make different calls get an error,
-// where the vendors' libraries hang. A member may end its communicator before the others, so that
-// is no error: it waits for the others, and a call of theirs for this member waits, too.
+// where the vendors' libraries hang. A member may end its communicator before the others. The end
+// then waits for the other members, and their calls wait for this member.
 struct Label {
   uint16_t kind = 0;  // CallKind
   uint8_t type = 0;   // CclType

@@ -203,7 +203,7 @@ bool CclCommunicator::perform(const char* function, std::function<nccl::Result()
   const bool failed = result != nccl::in_progress && result != nccl::success;
   if (failed && !first && poll(first_) == nccl::success) return false;
   // NCCL 2.18 to 2.30 return success from ncclCommSplit when it has only begun.
-  if (result == nccl::success) result = nccl::in_progress;
+  if (result == nccl::success) result = poll(first_);
   auto asked = Clock::now();
   for (Pause pause;
        returned && result == nccl::in_progress && !deadline.passed() && other_failure.ok();
