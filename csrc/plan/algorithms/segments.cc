@@ -134,22 +134,11 @@ Range shares_of(const Range& range, int64_t from, int64_t to, int64_t of) {
   return range.part(cut(from) - first, cut(to) - cut(from));
 }
 
-// Whether all messages of so many bytes between islands go from one device to another in a host.
-// Each takes about the same time then, however long.
-bool all_direct_in_a_host(const Topology& topology, int64_t bytes) {
-  if (topology.hosts().size() > 1) return false;
-  for (int rank = 0; rank < topology.size(); ++rank) {
-    if (!topology.native(rank) || topology.stages_between_islands(rank, bytes)) return false;
-  }
-  return true;
-}
-
 int chunk_count(const Topology& topology, const Spec& spec, int64_t count) {
   const int64_t bytes = count * static_cast<int64_t>(size_of(spec.dtype));
   // A rank keeps at most kSlots chunks from each island.
   const auto islands = static_cast<int64_t>(topology.islands().size());
   const int64_t bounded = bytes / (kMostScratch / (kSlots * islands)) + 1;
-  if (all_direct_in_a_host(topology, bytes / bounded / islands)) return static_cast<int>(bounded);
   const int64_t most = std::clamp(bounded, kMostChunks, kMostBoundedChunks);
   const int64_t chunks = std::clamp<int64_t>(bytes / kChunkBytes, 1, most);
   const int64_t staged = std::min(bytes / kStagedChunkBytes, kMostStagedChunks);
