@@ -61,9 +61,7 @@ def topology_of(described: cluster.Cluster) -> _core.Topology:
             info.memory = _core.Memory.device
             found = {_core.Fabric.shm, *(nic.fabric for nic in nics)} - {_core.Fabric.ethernet}
             info.direct = found if host.direct else set()
-            if host.direct:
-                least = os.environ.get("HETCOMM_DIRECT_BYTES", _core.DIRECT_BYTES)
-                info.direct_bytes = int(least)
+            info.direct_bytes = _core.least_direct_bytes() if host.direct else 0
             over = topo_page.direct_text(info)
             messages = f"direct over {over}" if over else "staged: the file does not say direct"
             info.libraries = {"messages": messages}

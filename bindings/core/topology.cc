@@ -81,7 +81,6 @@ void bind_facts(py::module_& module) {
       });
   construct_from_keywords(nic);
 
-  module.attr("DIRECT_BYTES") = kDirectBytes;  // the usual RankInfo.direct_bytes
   py::class_<RankInfo> info(module, "RankInfo",
                             "The facts of one rank. Lists and dictionaries are copies: assign the "
                             "whole field to change it.");

@@ -82,6 +82,8 @@ void bind(py::module_& module) {
              "The address for the small messages of set-up.");
   module.def("host_identity", &host_identity, "Identity of this memory system.");
   module.def("probe_rank", &probe_process, "The facts of this process, without libraries.");
+  module.def("least_direct_bytes", &least_direct_bytes,
+             "RankInfo.direct_bytes of a rank on a device: HETCOMM_DIRECT_BYTES.");
   module.def(
       "probe_device",
       [](RankInfo info) {

@@ -12,6 +12,9 @@ namespace hetcomm {
 namespace {
 
 constexpr size_t kSampleBytes = 4096;
+// Over CUDA's inter-process memory a message of two ranks on one H100 took 0.2 to 1 ms, whatever
+// its size (docs/hardware.md). Staging was faster up to 1 MiB, and slower from 4 MiB on.
+constexpr int64_t kDirectBytes = 2 << 20;
 
 // Why the transport stages the device's memory over a fabric; empty if messages are direct. Over
 // RDMA every port that the rank may use must support it.
@@ -47,9 +50,7 @@ std::string find_direct(RankInfo& info, Device& device, const Transport* transpo
     }
     if (why.empty()) {
       info.direct.insert(fabric);
-      if (fabric == Fabric::shm) {
-        info.direct_bytes = setting("HETCOMM_DIRECT_BYTES", kDirectBytes, 0, INT64_MAX);
-      }
+      if (fabric == Fabric::shm) info.direct_bytes = least_direct_bytes();
       over += (over.empty() ? "direct over " : ", ") + std::string(name(fabric));
       if (fabric == Fabric::shm && info.direct_bytes > 0) {
         over += " from " + format_bytes(info.direct_bytes) + " on";
@@ -63,6 +64,8 @@ std::string find_direct(RankInfo& info, Device& device, const Transport* transpo
 }
 
 }  // namespace
+
+int64_t least_direct_bytes() { return setting("HETCOMM_DIRECT_BYTES", kDirectBytes, 0, INT64_MAX); }
 
 std::shared_ptr<Device> open_device(RankInfo& info, const Transport* transport, int index) {
   const Vendor* vendor = find_vendor(info.vendor);

@@ -35,11 +35,6 @@ struct Nic {
   bool operator==(const Nic&) const = default;
 };
 
-// The usual RankInfo::direct_bytes. Over CUDA's inter-process memory a message of two ranks on one
-// H100 took 0.2 to 1 ms, whatever its size (docs/hardware.md). Staging was faster up to 1 MiB, and
-// slower from 4 MiB on.
-inline constexpr int64_t kDirectBytes = 2 << 20;
-
 // The facts of one rank, which all ranks exchange at set-up. Plans may depend on these facts and on
 // nothing else.
 struct RankInfo {
@@ -134,8 +129,6 @@ class Topology {
   // message of so many bytes.
   bool staged(int rank, int peer) const;
   bool staged(int rank, int peer, int64_t bytes) const;
-  // The bytes from which messages with `peer` are not staged at the end of `rank`.
-  int64_t direct_from(int rank, int peer) const;
   // Whether messages of so many bytes of `rank` with any other island pass through host staging.
   bool stages_between_islands(int rank, int64_t bytes) const { return bytes < direct_from_[rank]; }
 
@@ -170,13 +163,15 @@ class Topology {
   uint64_t fingerprint() const { return fingerprint_; }
 
  private:
+  // The bytes from which messages with `peer` are not staged at the end of `rank`.
+  int64_t direct_from(int rank, int peer) const;
   void count_bridge_nics();
 
   std::vector<RankInfo> ranks_;
   std::vector<std::vector<int>> islands_, hosts_;
   std::vector<int> island_of_, index_in_island_, host_of_;
-  std::vector<int64_t>
-      direct_from_;  // by rank: bytes from which no message between islands is staged
+  // By rank: the bytes from which no message with another island is staged.
+  std::vector<int64_t> direct_from_;
   std::vector<IslandNetwork> networks_;
   std::set<UnreachablePair> unreachable_;
   std::vector<RailCandidates> rail_candidates_;
