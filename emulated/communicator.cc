@@ -181,11 +181,13 @@ void Communicator::announce(const std::string& network) const {
 void Communicator::connect(const Identity& identity) {
   connects_late_ = connects_at_first_use();
   std::memcpy(magic_, identity.magic, sizeof magic_);
-  in_background([this, identity] {
+  const Meeting early = connects_late_ ? Meeting{} : to_connect_early();
+  in_background([this, identity, early] {
     if (settings().injects(FaultKind::init_hang, rank_)) wait_for_abort();
     std::string network = choose_network();
     mesh_ = meet(identity, rank_, size_, device_, Stop{.abort = abort_.get()}, address_);
     announce(network);
+    if (early.ticket && !rendezvous(early)) throw Aborted{};
   });
 }
 
@@ -291,9 +293,21 @@ Communicator::Meeting Communicator::to_connect(const std::vector<Call>& calls) {
     }
   }
   peers.erase(rank_);
-  if (peers.empty()) return connecting;
-  connecting.ticket = issued_++;
-  connecting.peers.assign(peers.begin(), peers.end());
+  return peers.empty() ? connecting : meeting_with(peers);
+}
+
+// Set-up connects the members, and hangs if a member connects late.
+Communicator::Meeting Communicator::to_connect_early() {
+  if (!settings().hostile.lazy || size_ == 1) return {};
+  std::lock_guard lock(mutex_);
+  std::set<int> peers;
+  for (int peer = 0; peer < size_; ++peer) peers.insert(peer);
+  peers.erase(rank_);
+  return meeting_with(peers);
+}
+
+Communicator::Meeting Communicator::meeting_with(const std::set<int>& peers) {
+  Meeting connecting{.ticket = issued_++, .peers = {peers.begin(), peers.end()}, .label = {}};
   connecting.label.kind = static_cast<uint16_t>(CallKind::connection);
   return connecting;
 }

@@ -97,6 +97,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     Label label;
   };
   Meeting to_connect(const std::vector<Call>& calls);
+  Meeting to_connect_early();
+  Meeting meeting_with(const std::set<int>& peers);  // under the mutex
   bool connect_now(const Meeting& meeting);
   bool rendezvous(const Meeting& meeting);
   void wait_a_while();  // at most until an abort

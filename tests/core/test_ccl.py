@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ccl_members import PROGRAMS, environment, run
@@ -189,12 +190,32 @@ def test_a_library_that_connects_late_does_not_hold_up_a_call(
 ) -> None:
     """Somebody else may call the library first, so it reads NCCL_RUNTIME_CONNECT too early. All
     members learn of one such member. Without `lazy` its library connects early all the same."""
+    for member, (end, log) in enumerate(beside_another_user(tmp_path, late, parts)):
+        assert end["right"]
+        why = "" if not late else "somebody else called" if member in late else "another member's"
+        assert ("each call costs a thread" in end["describe"]) == bool(late), end
+        assert why in end["describe"], end
+        assert ("set the variable for the whole process" in log) == (member in late), log
+
+
+@emulated
+def test_all_members_connect_in_set_up_without_the_blocking_communicator(tmp_path: Path) -> None:
+    """Set-up hangs if the library of one member connects in set-up and another in its calls."""
+    for end, _ in beside_another_user(tmp_path, (), "lazy,handles", HETCOMM_CCL="blocking=0"):
+        assert end["right"]
+        assert "each call costs a thread (HETCOMM_CCL=blocking=0)" in end["describe"]
+
+
+def beside_another_user(
+    folder: Path, late: tuple[int, ...], parts: str, **variables: str
+) -> list[tuple[dict[str, Any], str]]:
+    """What both members of that program print, and their logs."""
     command = [sys.executable, str(PROGRAMS), "beside_another_user", "nvidia"]
-    settings = environment(HETCOMM_EMULATED_HOSTILE=parts, NCCL_SOCKET_IFNAME="lo")
+    settings = environment(HETCOMM_EMULATED_HOSTILE=parts, NCCL_SOCKET_IFNAME="lo", **variables)
     processes = []
     unique_id = ""
     for member in range(2):
-        rest = [unique_id, "late" if member in late else "", str(tmp_path / "started")]
+        rest = [unique_id, "late" if member in late else "", str(folder / "started")]
         process = subprocess.Popen(
             [*command, str(member), *rest],
             env=settings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -203,15 +224,12 @@ def test_a_library_that_connects_late_does_not_hold_up_a_call(
         if member == 0:
             assert process.stdout is not None
             unique_id = process.stdout.readline().strip()
-    for member, process in enumerate(processes):
+    ends = []
+    for process in processes:
         text, log = process.communicate(timeout=100)
         assert process.returncode == 0, log
-        end = json.loads(text.splitlines()[-1])
-        assert end["right"]
-        why = "" if not late else "somebody else called" if member in late else "another member's"
-        assert ("each call costs a thread" in end["describe"]) == bool(late), end
-        assert why in end["describe"], end
-        assert ("set the variable for the whole process" in log) == (member in late), log
+        ends.append((json.loads(text.splitlines()[-1]), log))
+    return ends
 
 
 @emulated

@@ -382,8 +382,9 @@ def test_a_hanging_abort_delays_no_other_group(tmp_path: Path) -> None:
     """The library keeps the memory and a thread of its own. Everything else continues, if streams
     share no hardware queue, and no call of the runtime waits for the device: both would wait for
     ever."""
-    settings = fault("abort_hang") | {"HETCOMM_EMULATED_HOSTILE": "poison"}
-    with mixed(tmp_path, {1: settings}, LONG, joins=True) as job:
+    calm = {"HETCOMM_EMULATED_HOSTILE": "poison"}
+    settings = {0: calm, 1: calm | fault("abort_hang")}  # both members of the native island
+    with mixed(tmp_path, settings, LONG, joins=True) as job:
         job.do("use", "second")
         assert job.do("all_reduce", 1000) == [10.0] * 4
         job.do("use", "first")

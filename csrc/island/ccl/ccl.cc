@@ -298,7 +298,7 @@ void validate(const CclOptions& options) {
 std::unique_ptr<Island> open_ccl_island(const CclOptions& options, Deadline deadline) {
   validate(options);
   set_ccl_environment(options.environment, options.device->vendor());
-  const bool asks = options.blocking && ask_ccl_to_connect();
+  const bool asks = ask_ccl_to_connect();  // on every member: set-up hangs if only some connect
   LibraryLog listening;
   auto communicator = CclCommunicator::open(options, deadline, listening, asks);
   std::unique_ptr<CclIsland> island;

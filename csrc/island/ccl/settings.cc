@@ -11,6 +11,9 @@ namespace hetcomm {
 namespace {
 
 constexpr const char* kVariable = "HETCOMM_CCL";
+// 0: the library connects in set-up, else in the first collectives. One value on all ranks: in
+// set-up, a library that connects waits for those of the other ranks (NCCL, initTransportsRank).
+constexpr const char* kConnect = "NCCL_RUNTIME_CONNECT";
 constexpr int kMostCtas = 256;
 
 [[noreturn]] void refuse(const std::string& expected, const std::string& got) {
@@ -70,7 +73,7 @@ void read_ccl_settings(CclOptions& options) {
     }
   }
   // The user lets the library connect in the first collectives. These must not block the host.
-  if (environment_variable("NCCL_RUNTIME_CONNECT").value_or("0") != "0") options.blocking = false;
+  if (environment_variable(kConnect).value_or("0") != "0") options.blocking = false;
   if (options.min_ctas > 0 && options.max_ctas > 0 && options.min_ctas > options.max_ctas) {
     refuse("min_ctas to be at most max_ctas, which is " + std::to_string(options.max_ctas),
            "min_ctas=" + std::to_string(options.min_ctas));
@@ -93,8 +96,8 @@ void set_ccl_environment(const CclEnvironment& environment, const Vendor& vendor
 
 bool ask_ccl_to_connect() {
   static const bool asked = [] {
-    if (environment_variable("NCCL_RUNTIME_CONNECT")) return false;
-    set_environment_variable("NCCL_RUNTIME_CONNECT", "0");
+    if (environment_variable(kConnect)) return false;
+    set_environment_variable(kConnect, "0");
     return true;
   }();
   return asked;
@@ -105,7 +108,8 @@ std::string describe_ccl_settings(const CclOptions& options) {
     return value > 0 ? key + std::to_string(value) + "," : "";
   };
   return std::string(kVariable) + "=" + ctas("min_ctas=", options.min_ctas) +
-         ctas("max_ctas=", options.max_ctas) + "blocking=" + (options.blocking ? "1" : "0");
+         ctas("max_ctas=", options.max_ctas) + "blocking=" + (options.blocking ? "1" : "0") +
+         " " + kConnect + "=" + environment_variable(kConnect).value_or("0");
 }
 
 }  // namespace hetcomm
