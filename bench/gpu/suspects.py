@@ -23,7 +23,7 @@ TESTS = Path(__file__).resolve().parents[2] / "tests"
 BOUND = 20.0  # seconds for each
 EMULATED_BOUND = 90.0
 GROUP_SHARE = 2 / 3  # of the bound: a group that times out says why
-HOSTILE = "queues:2,sync,poison,delays:3"  # of an emulated device
+HOSTILE = "queues:2,sync,poison,lazy,delays:3"  # of an emulated device
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ def queues(number: int) -> dict[str, str]:
 IN_STREAMS = "look in docs/devices.md, the rule, for work in a stream that waits for the host"
 SUSPECTS = (
     Suspect("streams share one queue", "growing_calls", IN_STREAMS, settings=queues(1),
-            hostile="queues:1,sync,poison,delays:3"),
+            hostile="queues:1,sync,poison,lazy,delays:3"),
     Suspect("streams share 8 queues", "growing_calls", IN_STREAMS, settings=queues(8),
-            hostile="queues:8,sync,poison,delays:3"),
+            hostile="queues:8,sync,poison,lazy,delays:3"),
     Suspect("allocation beside a pending call", "allocation",
             "allocate in DeviceRun::prepare only, with no stream behind the host"),
     Suspect("compilation and loading beside a pending call", "compilation",
@@ -74,6 +74,9 @@ SUSPECTS = (
     Suspect("native calls without the second communicator", "first_calls",
             "HETCOMM_CCL=blocking=0 is the first communicator alone", alone="",
             settings={"HETCOMM_CCL": "blocking=0"}),
+    Suspect("native calls that connect first", "first_calls",
+            "NCCL_RUNTIME_CONNECT=1 lets NCCL connect in them; unset it", alone="",
+            settings={"NCCL_RUNTIME_CONNECT": "1"}),
     Suspect("native calls with the second communicator", "first_calls",
             "compare with the suspect before; HETCOMM_CCL=blocking=0 avoids it", alone="g"),
     Suspect("torch's own NCCL group first", "first_calls",
