@@ -108,8 +108,8 @@ std::string describe_ccl_settings(const CclOptions& options) {
     return value > 0 ? key + std::to_string(value) + "," : "";
   };
   return std::string(kVariable) + "=" + ctas("min_ctas=", options.min_ctas) +
-         ctas("max_ctas=", options.max_ctas) + "blocking=" + (options.blocking ? "1" : "0") +
-         " " + kConnect + "=" + environment_variable(kConnect).value_or("0");
+         ctas("max_ctas=", options.max_ctas) + "blocking=" + (options.blocking ? "1" : "0") + " " +
+         kConnect + "=" + environment_variable(kConnect).value_or("0");
 }
 
 }  // namespace hetcomm
