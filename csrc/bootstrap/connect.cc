@@ -70,6 +70,20 @@ std::vector<OwnStripe> own_stripes(const Topology& topology, int rank) {
   return stripes;
 }
 
+// A second connection takes the fastest rail whose far end is not that of the first one.
+ControlPlane::Neighbour neighbour(const Topology& topology, int rank, int peer,
+                                  const std::string& contact) {
+  ControlPlane::Neighbour found{contact};
+  if (topology.same_host(rank, peer)) return found;
+  for (const Rail& rail : topology.rails(rank, peer)) {
+    const std::string& address = topology.rank(peer).nics[rail.peer].address;
+    if (contact.starts_with(address + " ")) continue;
+    found.second = address;
+    break;
+  }
+  return found;
+}
+
 // Whether the two ends of a link have different offers.
 bool differ(const std::vector<LinkOffers>& all, int rank, int peer) {
   const std::string &mine = all[rank][peer], &theirs = all[peer][rank];
@@ -169,10 +183,10 @@ void connect(Group& group, const IslandSetup& setup, const std::vector<ConnectIn
              const std::string& group_key, const Deadline& deadline) {
   const Topology& topology = *group.topology;
   std::vector<PeerAddress> peers;
-  std::vector<std::string> contacts;
+  std::vector<ControlPlane::Neighbour> neighbours;
   for (int peer = 0; peer < group.size; ++peer) {
     peers.push_back(peer_address(group, peer, setup, infos));
-    contacts.push_back(setup.members[peer].contact);
+    neighbours.push_back(neighbour(topology, group.rank, peer, setup.members[peer].contact));
   }
   const auto reserve = std::min<std::chrono::nanoseconds>(deadline.left() / 4, kReserve);
   const Deadline bound(deadline.left() - reserve);
@@ -182,8 +196,8 @@ void connect(Group& group, const IslandSetup& setup, const std::vector<ConnectIn
     island = engine_for(topology.rank(group.rank)).open(setup, key, bound);
   }
   const int host = topology.host_of(group.rank);
-  const auto neighbours = static_cast<int>(topology.hosts()[host].size());
-  group.executor->set_oversubscribed(neighbours > topology.processors(host));
+  const auto ranks_here = static_cast<int>(topology.hosts()[host].size());
+  group.executor->set_oversubscribed(ranks_here > topology.processors(host));
   {
     const auto held = group.executor->lock();
     group.queue->paths =
@@ -199,7 +213,7 @@ void connect(Group& group, const IslandSetup& setup, const std::vector<ConnectIn
     if (topology.hosts().size() == 1) group.health->share_host();
     group.health->use_stripes(own_stripes(topology, group.rank));
     watch_pace(group);
-    group.health->begin(contacts, group_key, bound);
+    group.health->begin(neighbours, group_key, bound);
   }
 }
 

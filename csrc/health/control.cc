@@ -26,7 +26,7 @@ constexpr size_t kMostWaiting = 256;  // records for a neighbour that has proven
 constexpr int kFirstRefusals = 4;     // with a warning each
 // After a silence the next heartbeat comes within this part of the silence: some 600 in a day.
 constexpr int kBeatsInSilence = 64;
-constexpr uint64_t kNotForwarded = 0;  // in place of the number of flooded news
+constexpr uint64_t kNotForwarded = uint64_t{1} << 63;  // in the number of news
 // The frame of the shortest news. Shorter input is heartbeats, which wait for the next poll().
 constexpr int kShortestNews = 48 + Session::kFrameBytes;
 const char* const kHeartbeat = "";  // a record without a body
@@ -54,7 +54,7 @@ ControlPlane::~ControlPlane() { close(); }
 void ControlPlane::close() {
   for (auto& connection : connections_) release(connection->descriptor);
   connections_.clear();
-  release(listener_);
+  for (ProcessDescriptor& listener : listeners_) release(listener);
 }
 
 void ControlPlane::release(ProcessDescriptor& descriptor) {
@@ -69,11 +69,10 @@ void ControlPlane::flood(const std::string& news) {
 }
 
 void ControlPlane::tell(int peer, const std::string& news) {
-  const std::string told = record(rank_, kNotForwarded, news);
+  const std::string told = record(rank_, kNotForwarded | ++told_, news);
   if (const auto found = waiting_.find(peer); found != waiting_.end()) wait(found->second, told);
   for (auto& connection : connections_) {
-    if (connection->peer() != peer || !connection->proven()) continue;
-    return send(*connection, told);
+    if (connection->peer() == peer && connection->proven()) send(*connection, told);
   }
 }
 
@@ -82,7 +81,8 @@ void ControlPlane::forward(int origin, uint64_t number, const std::string& news,
   const std::string forwarded = record(origin, number, news);
   for (auto& [peer, records] : waiting_) wait(records, forwarded);
   for (auto& connection : connections_) {
-    if (connection.get() != except && connection->proven()) send(*connection, forwarded);
+    const bool sender = except != nullptr && connection->peer() == except->peer();
+    if (!sender && connection->proven()) send(*connection, forwarded);
   }
 }
 
@@ -118,28 +118,40 @@ void ControlPlane::beat() {
 }
 
 std::vector<ControlPlane::Silence> ControlPlane::silences() const {
-  std::vector<Silence> found;
+  std::map<int, Silence> by_peer;
   const auto now = Clock::now();
   for (const auto& connection : connections_) {
     if (!connection->proven()) continue;
-    const auto process = now - connection->heard;
-    found.push_back({connection->peer(), silence_of_host(connection->descriptor),
-                     std::chrono::duration_cast<std::chrono::milliseconds>(process),
-                     process > long_silence_});
+    const auto host = silence_of_host(connection->descriptor);
+    const auto process =
+        std::chrono::duration_cast<std::chrono::milliseconds>(now - connection->heard);
+    const auto [found, first] = by_peer.try_emplace(connection->peer());
+    Silence& silence = found->second;
+    silence = {connection->peer(), first ? host : std::min(host, silence.host),
+               first ? process : std::min(process, silence.process), false};
+    silence.long_silent = silence.process > long_silence_;
   }
+  std::vector<Silence> found;
+  for (const auto& [peer, silence] : by_peer) found.push_back(silence);
   return found;
 }
 
 std::vector<pollfd> ControlPlane::pending_output() const {
   std::vector<pollfd> pending;
+  std::set<int> told;
   for (const auto& connection : connections_) {
-    if (!connection->proven() || connection->out.empty()) continue;
+    if (connection->proven() && connection->out.empty()) told.insert(connection->peer());
+  }
+  for (const auto& connection : connections_) {
+    if (!connection->proven() || told.contains(connection->peer())) continue;
     pending.push_back({connection->descriptor, POLLOUT, 0});
   }
   const bool waits = std::any_of(waiting_.begin(), waiting_.end(),
                                  [](const auto& one) { return !one.second.empty(); });
-  if (!waits || listener_ < 0) return pending;
-  pending.push_back({listener_, POLLIN, 0});
+  if (!waits) return pending;
+  for (const ProcessDescriptor& listener : listeners_) {
+    if (listener >= 0) pending.push_back({listener, POLLIN, 0});
+  }
   for (const auto& connection : connections_) {
     if (!connection->open() || connection->proven()) continue;
     pending.push_back({connection->descriptor, POLLIN, 0});
@@ -148,11 +160,13 @@ std::vector<pollfd> ControlPlane::pending_output() const {
 }
 
 bool ControlPlane::delivered() const {
-  return std::all_of(waiting_.begin(), waiting_.end(),
-                     [](const auto& one) { return one.second.empty(); }) &&
-         std::all_of(connections_.begin(), connections_.end(), [](const auto& one) {
-           return !one->proven() || (one->out.empty() && hetcomm::delivered(one->descriptor));
-         });
+  std::map<int, bool> by_peer;
+  for (const auto& [peer, records] : waiting_) by_peer[peer] = records.empty();
+  for (const auto& one : connections_) {
+    if (one->proven())
+      by_peer[one->peer()] |= one->out.empty() && hetcomm::delivered(one->descriptor);
+  }
+  return std::all_of(by_peer.begin(), by_peer.end(), [](const auto& one) { return one.second; });
 }
 
 void ControlPlane::write(Connection& connection) {
@@ -200,7 +214,9 @@ void ControlPlane::choose_wake_up(Connection& connection) {
 }
 
 void ControlPlane::refuse(const Connection& connection, const std::string& why) {
-  if (connection.peer() >= 0) return owner_.on_malformed(connection.peer(), why);
+  // The address of a second connection may lead to a stranger.
+  const bool known = connection.peer() >= 0 && (!connection.second || connection.proven());
+  if (known) return owner_.on_malformed(connection.peer(), why);
   // A flood of strangers would fill the log: the first few, then ever fewer.
   if (++refused_ > kFirstRefusals && (refused_ & (refused_ - 1)) != 0) return;
   log(LogLevel::warning,
@@ -253,27 +269,41 @@ void ControlPlane::handle(Connection& connection, const std::string& body) {
     throw Error(Code::invalid_argument, "expected news from a rank below " + std::to_string(size_) +
                                             ", got rank " + std::to_string(origin));
   }
-  if (number == kNotForwarded) {
-    if (static_cast<int>(origin) != connection.peer()) {
-      throw Error(Code::invalid_argument, "expected news of rank " +
-                                              std::to_string(connection.peer()) + ", got rank " +
-                                              std::to_string(origin));
-    }
-    return owner_.on_news(connection.peer(), connection.peer(), news);
+  const bool forwarded = (number & kNotForwarded) == 0;
+  if (!forwarded && static_cast<int>(origin) != connection.peer()) {
+    throw Error(Code::invalid_argument, "expected news of rank " +
+                                            std::to_string(connection.peer()) + ", got rank " +
+                                            std::to_string(origin));
   }
-  std::set<uint64_t>& seen = seen_[static_cast<int>(origin)];
-  if (!seen.insert(number).second) return;
-  if (seen.size() > kRememberedNews) seen.erase(seen.begin());
+  if (!fresh(static_cast<int>(origin), number)) return;
   // Throws on a malformed record.
   owner_.on_news(static_cast<int>(origin), connection.peer(), news);
-  forward(static_cast<int>(origin), number, news, &connection);
+  if (forwarded) forward(static_cast<int>(origin), number, news, &connection);
+}
+
+// The news has not come over another connection.
+bool ControlPlane::fresh(int origin, uint64_t number) {
+  auto& seen = (number & kNotForwarded) == 0 ? seen_ : told_seen_;
+  std::set<uint64_t>& numbers = seen[origin];
+  if (!numbers.insert(number).second) return false;
+  if (numbers.size() > kRememberedNews) numbers.erase(numbers.begin());
+  return true;
 }
 
 void ControlPlane::close(Connection& connection) {
   release(connection.descriptor);
-  if (connection.peer() < 0) return;
+  if (connection.peer() < 0 || otherwise_connected(connection)) return;
   waiting_.erase(connection.peer());
   owner_.on_lost(connection.peer());
+}
+
+// Another connection to this peer lives, or may yet begin.
+bool ControlPlane::otherwise_connected(const Connection& connection) const {
+  return std::any_of(connections_.begin(), connections_.end(), [&](const auto& other) {
+    if (other.get() == &connection || other->peer() != connection.peer()) return false;
+    return other->proven() ? silence_of_host(other->descriptor) < bound_
+                           : other->open() && !other->second;
+  });
 }
 
 }  // namespace hetcomm

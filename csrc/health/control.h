@@ -17,16 +17,26 @@
 
 namespace hetcomm {
 
+// Where a rank accepts control connections.
+struct Listener {
+  std::string address;
+  uint16_t port = 0;
+
+  std::string text() const { return address + " " + std::to_string(port); }
+};
+
 // The control connections of one group: TCP to the ranks 1, 2, 4, ... away. News floods to all
-// ranks in a logarithmic number of hops, whichever ranks fail. Both ends of a connection prove the
-// group's key (session.h). Until then an accepted connection is a stranger; strangers are bounded
-// in number, time and bytes. Not thread-safe; only connect() blocks.
+// ranks in a logarithmic number of hops, whichever ranks fail. A neighbour with which this rank
+// shares several rails has a second connection over another rail, and all news takes both, so
+// neither NIC matters alone. Both ends of a connection prove the group's key (session.h). Until
+// then an accepted connection is a stranger; strangers are bounded in number, time and bytes. Not
+// thread-safe; only connect() blocks.
 class ControlPlane {
  public:
   // The owner learns of events by these calls.
   class Owner {
    public:
-    virtual void on_lost(int peer) = 0;  // a connection ended
+    virtual void on_lost(int peer) = 0;  // the last connection to the peer ended
     // Flooded or told by `origin`, and received from the neighbour `from`. Throws Error on a
     // malformed record, and the record is not forwarded.
     virtual void on_news(int origin, int from, const std::string& news) = 0;
@@ -44,12 +54,21 @@ class ControlPlane {
   ~ControlPlane();
   ControlPlane(const ControlPlane&) = delete;
 
-  // The listener's address and port: "198.18.0.1 40123".
+  // Listens on another address of this host, too, for second connections. Without effect if that
+  // fails. Comes before contact().
+  void listen_at(const std::string& address);
+  // The addresses and ports of the listeners, the first one first: "198.18.0.1 40123".
   const std::string& contact() const { return contact_; }
-  // Connects to all neighbours of higher rank at the same time; `contacts` in rank order. The
+  // How to reach a rank.
+  struct Neighbour {
+    std::string contact;
+    std::string second = {};  // the address for a second connection; empty if there is none
+  };
+  // Connects to all neighbours of higher rank at the same time; `ranks` in rank order. The
   // proofs follow in poll(); news waits for them. Throws Error(transport), Error(peer_failed) if
-  // a rank refuses, or Error(timeout) with the names of all that do not answer.
-  void connect(const std::vector<std::string>& contacts, const std::string& group_key,
+  // a rank refuses, or Error(timeout) with the names of all that do not answer. Second connections
+  // follow in poll(), too, and may fail.
+  void connect(const std::vector<Neighbour>& ranks, const std::string& group_key,
                const Deadline& deadline);
   // Gives up neighbours without a proof after this time, or after half a minute.
   void await_proofs(std::chrono::nanoseconds bound);
@@ -57,21 +76,21 @@ class ControlPlane {
   bool proven() const { return waiting_.empty(); }
   // Sends news to all ranks.
   void flood(const std::string& news);
-  // Sends news to a neighbour, which does not forward them.
+  // Sends news to a neighbour, which does not forward the news.
   void tell(int peer, const std::string& news);
   // Accepts, reads, forwards and writes, without waiting.
   void poll();
   // Sends neighbours a heartbeat, which does not wake their processes. A process that has long been
   // silent reads none, so it gets ever fewer: they never fill its kernel's buffer.
   void beat();
-  // How long a neighbour has given no sign of life.
+  // How long a neighbour has given no sign of life over any of its connections.
   struct Silence {
     int peer;
     std::chrono::milliseconds host, process;
     bool long_silent;  // too few heartbeats to judge the host by
   };
   std::vector<Silence> silences() const;
-  // The connections with news that is not sent yet, and what they wait for.
+  // The connections to neighbours that lack news, and what they wait for.
   std::vector<pollfd> pending_output() const;
   // The hosts of all neighbours have everything that was sent.
   bool delivered() const;
@@ -87,6 +106,7 @@ class ControlPlane {
     Clock::time_point heard{};    // the last record, once proven
     Clock::time_point beaten{};   // the last heartbeat to it
     bool wakes_for_news = false;  // but not for heartbeats
+    bool second = false;          // and made here; may fail without consequence
 
     int peer() const { return session.peer(); }  // -1: a stranger
     bool open() const { return descriptor >= 0; }
@@ -96,12 +116,14 @@ class ControlPlane {
 
   // control_connect.cc
   bool neighbour(int peer) const;
-  void start_connecting(int peer, const std::string& contact);
+  bool listen_on(const std::string& address);
+  void start_connecting(int peer, const Listener& listener, bool second);
   void begin(Connection& connection);
   void accept_waiting();
+  bool accept_waiting(int listener);
   int strangers() const;
   bool drop_oldest_stranger();
-  void watch_listener(bool on);
+  void watch_listeners(bool on);
   void warn_once(bool& warned, const std::string& text);
   void drop_unproven();
   // control.cc
@@ -116,14 +138,16 @@ class ControlPlane {
   void handle(Connection& connection, const std::string& record);
   void forward(int origin, uint64_t number, const std::string& news, const Connection* except);
   void close(Connection& connection);
+  bool otherwise_connected(const Connection& connection) const;
+  bool fresh(int origin, uint64_t number);
   void release(ProcessDescriptor& descriptor);
 
   int rank_, size_;
   Owner& owner_;
   const std::chrono::seconds bound_ = peer_timeout();
   const std::chrono::seconds long_silence_ = std::max(8 * bound_, std::chrono::seconds(30));
-  ProcessDescriptor listener_;
-  bool listener_watched_ = true;
+  std::vector<ProcessDescriptor> listeners_;
+  bool listeners_watched_ = true;
   bool warned_of_strangers_ = false, warned_of_descriptors_ = false;
   int refused_ = 0;  // connections of strangers
   std::string contact_, group_key_;
@@ -131,8 +155,9 @@ class ControlPlane {
   std::map<int, std::vector<std::string>>
       waiting_;  // records for neighbours that proved nothing yet
   Clock::time_point proofs_due_ = Clock::time_point::max();
-  uint64_t flooded_ = 0;
-  std::map<int, std::set<uint64_t>> seen_;  // by origin: the numbers of its news that arrived
+  uint64_t flooded_ = 0, told_ = 0;
+  // By origin: the numbers of its news that arrived, flooded and told.
+  std::map<int, std::set<uint64_t>> seen_, told_seen_;
 };
 
 }  // namespace hetcomm

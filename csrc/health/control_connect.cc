@@ -9,6 +9,7 @@
 #include <charconv>
 #include <climits>
 #include <cstring>
+#include <sstream>
 #include <utility>
 
 #include "base/config.h"
@@ -45,6 +46,23 @@ constexpr int kMaxStrangers = 64;
       rank, peer));
 }
 
+// "198.18.0.1 40123 198.18.1.1 40124"
+std::vector<Listener> listeners_of(int peer, const std::string& contact) {
+  std::vector<Listener> listeners;
+  std::istringstream from(contact);
+  for (std::string address, port; from >> address >> port;) {
+    uint16_t number = 0;
+    const auto end = port.data() + port.size();
+    if (std::from_chars(port.data(), end, number).ptr != end || number == 0) break;
+    listeners.push_back({address, number});
+  }
+  if (!listeners.empty()) return listeners;
+  throw Error(Code::invalid_argument, "rank " + std::to_string(peer) +
+                                          ": expected the address and port of its control " +
+                                          "connections, got \"" + contact.substr(0, 100) +
+                                          "\"; run the same hetcomm version on every rank");
+}
+
 void set_no_delay(int descriptor) {
   const int on = 1;
   setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -54,14 +72,23 @@ void set_no_delay(int descriptor) {
 
 ControlPlane::ControlPlane(int rank, int size, const std::string& address, Owner& owner)
     : rank_(rank), size_(size), owner_(owner) {
+  if (!listen_on(address)) fail("cannot listen for control connections on " + address);
+}
+
+void ControlPlane::listen_at(const std::string& address) { listen_on(address); }
+
+bool ControlPlane::listen_on(const std::string& address) {
   SocketAddress at(address, 0);
-  listener_ = at.make_socket();
-  if (listener_ < 0 || bind(listener_, at.get(), at.length) != 0 ||
-      listen(listener_, SOMAXCONN) != 0) {
-    fail("cannot listen for control connections on " + address);
+  ProcessDescriptor listener = at.make_socket();
+  if (listener < 0 || bind(listener, at.get(), at.length) != 0 ||
+      listen(listener, SOMAXCONN) != 0) {
+    return false;
   }
-  contact_ = address + " " + std::to_string(SocketAddress::port_of(listener_));
-  owner_.watch(listener_);
+  contact_ += (contact_.empty() ? "" : " ") + address + " " +
+              std::to_string(SocketAddress::port_of(listener));
+  owner_.watch(listener);
+  listeners_.push_back(std::move(listener));
+  return true;
 }
 
 bool ControlPlane::neighbour(int peer) const {
@@ -70,26 +97,19 @@ bool ControlPlane::neighbour(int peer) const {
   return power_of_two(apart) || power_of_two(size_ - apart);
 }
 
-void ControlPlane::start_connecting(int peer, const std::string& contact) {
-  const size_t space = contact.find(' ');
-  uint16_t port = 0;
-  if (space != std::string::npos) {
-    std::from_chars(contact.data() + space + 1, contact.data() + contact.size(), port);
-  }
-  if (port == 0) {
-    throw Error(Code::invalid_argument, "rank " + std::to_string(peer) +
-                                            ": expected the address and port of its control " +
-                                            "connections, got \"" + contact.substr(0, 100) +
-                                            "\"; run the same hetcomm version on every rank");
-  }
-  SocketAddress to(contact.substr(0, space), port);
+void ControlPlane::start_connecting(int peer, const Listener& listener, bool second) {
+  SocketAddress to(listener.address, listener.port);
   auto connection = std::make_unique<Connection>(
       Connection{to.make_socket(), Session::connecting(group_key_, rank_, peer)});
+  if (connection->descriptor < 0 && second) return;
   if (connection->descriptor < 0) fail("cannot make a control connection");
   const int descriptor = connection->descriptor;
+  connection->second = second;
+  const bool begun =
+      ::connect(descriptor, to.get(), to.length) == 0 || errno == EINPROGRESS || errno == EINTR;
+  if (!begun && second) return;
+  if (!begun) fail_to_connect(rank_, peer, listener.text(), errno);
   connections_.push_back(std::move(connection));
-  if (::connect(descriptor, to.get(), to.length) == 0) return;
-  if (errno != EINPROGRESS && errno != EINTR) fail_to_connect(rank_, peer, contact, errno);
 }
 
 void ControlPlane::begin(Connection& connection) {
@@ -98,18 +118,22 @@ void ControlPlane::begin(Connection& connection) {
   owner_.watch(connection.descriptor);
 }
 
-void ControlPlane::connect(const std::vector<std::string>& contacts, const std::string& group_key,
+void ControlPlane::connect(const std::vector<Neighbour>& ranks, const std::string& group_key,
                            const Deadline& deadline) {
   group_key_ = group_key;
+  std::map<int, std::vector<Listener>> listeners;
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_ || !neighbour(peer)) continue;
     waiting_[peer];
-    if (peer > rank_) start_connecting(peer, contacts[peer]);
+    if (peer < rank_) continue;
+    listeners[peer] = listeners_of(peer, ranks[peer].contact);
+    start_connecting(peer, listeners[peer].front(), false);
   }
   std::vector<Connection*> waiting;
   for (const auto& connection : connections_) waiting.push_back(connection.get());
   auto named = [&](const Connection& connection) {
-    return "rank " + std::to_string(connection.peer()) + " at " + contacts[connection.peer()];
+    const int peer = connection.peer();
+    return "rank " + std::to_string(peer) + " at " + listeners[peer].front().text();
   };
   while (!waiting.empty()) {
     std::vector<pollfd> wanted;
@@ -129,10 +153,20 @@ void ControlPlane::connect(const std::vector<std::string>& contacts, const std::
       Connection& connection = *std::exchange(waiting[i], nullptr);
       const int error = take_error(connection.descriptor);
       const int peer = connection.peer();
-      if (error != 0) fail_to_connect(rank_, peer, contacts[peer], error);
+      if (error != 0) fail_to_connect(rank_, peer, listeners[peer].front().text(), error);
       begin(connection);
     }
     std::erase(waiting, nullptr);
+  }
+  for (const auto& [peer, all] : listeners) {
+    const auto wanted = [&, &second = ranks[peer].second](const Listener& listener) {
+      return listener.address == second;
+    };
+    const auto found = std::find_if(all.begin() + 1, all.end(), wanted);
+    if (found != all.end()) start_connecting(peer, *found, true);
+  }
+  for (const auto& connection : connections_) {
+    if (connection->second) begin(*connection);
   }
 }
 
@@ -154,10 +188,10 @@ bool ControlPlane::drop_oldest_stranger() {
 
 // A ready listener that cannot accept would wake the progress thread all the time. Without the
 // watch the regular polls accept connections.
-void ControlPlane::watch_listener(bool on) {
-  if (on == listener_watched_) return;
-  listener_watched_ = on;
-  on ? owner_.watch(listener_) : owner_.unwatch(listener_);
+void ControlPlane::watch_listeners(bool on) {
+  if (on == listeners_watched_) return;
+  listeners_watched_ = on;
+  for (int listener : listeners_) on ? owner_.watch(listener) : owner_.unwatch(listener);
 }
 
 void ControlPlane::warn_once(bool& warned, const std::string& text) {
@@ -165,6 +199,13 @@ void ControlPlane::warn_once(bool& warned, const std::string& text) {
 }
 
 void ControlPlane::accept_waiting() {
+  bool all = true;
+  for (int listener : listeners_) all &= accept_waiting(listener);
+  watch_listeners(all);
+}
+
+// False if connections still wait.
+bool ControlPlane::accept_waiting(int listener) {
   for (int dropped = 0; dropped <= kMaxStrangers;) {
     if (strangers() >= kMaxStrangers) {
       warn_once(warned_of_strangers_,
@@ -175,9 +216,9 @@ void ControlPlane::accept_waiting() {
       if (!drop_oldest_stranger()) break;
       ++dropped;
     }
-    ProcessDescriptor accepted(accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    ProcessDescriptor accepted(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (accepted < 0) {
-      if (errno == EAGAIN || errno == EWOULDBLOCK) return watch_listener(true);
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
       if (errno == EINTR || errno == ECONNABORTED) continue;
       warn_once(warned_of_descriptors_,
                 "cannot accept control connections: " + std::string(std::strerror(errno)) +
@@ -194,7 +235,7 @@ void ControlPlane::accept_waiting() {
     connections_.back()->out = connections_.back()->session.challenge();
     owner_.watch(descriptor);
   }
-  watch_listener(false);
+  return false;
 }
 
 void ControlPlane::await_proofs(std::chrono::nanoseconds bound) {

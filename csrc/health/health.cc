@@ -39,9 +39,9 @@ void Health::watch(int descriptor) {
   watching_ ? executor_.watch(descriptor) : early_descriptors_.push_back(descriptor);
 }
 
-void Health::begin(const std::vector<std::string>& contacts, const std::string& group_key,
+void Health::begin(const std::vector<ControlPlane::Neighbour>& ranks, const std::string& group_key,
                    const Deadline& deadline) {
-  control_.connect(contacts, group_key, deadline);  // no other thread uses the connections yet
+  control_.connect(ranks, group_key, deadline);  // no other thread uses the connections yet
   std::lock_guard lock(mutex_);
   watching_ = true;
   for (int descriptor : early_descriptors_) executor_.watch(descriptor);

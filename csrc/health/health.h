@@ -45,9 +45,11 @@ class Health : public Monitor, private ControlPlane::Owner {
   Health(Executor& executor, std::shared_ptr<RunQueue> queue, int rank, int size,
          const std::string& address);
 
+  // See ControlPlane::listen_at().
+  void listen_at(const std::string& address) { control_.listen_at(address); }
   const std::string& contact() const { return control_.contact(); }
   // Connects to the neighbours, and begins to watch.
-  void begin(const std::vector<std::string>& contacts, const std::string& group_key,
+  void begin(const std::vector<ControlPlane::Neighbour>& ranks, const std::string& group_key,
              const Deadline& deadline);
   // Polls until all neighbours have proven the group's key, or the group has failed. A neighbour
   // that stops before its proof cannot be told from a dead one.
@@ -131,6 +133,7 @@ class Health : public Monitor, private ControlPlane::Owner {
   void await_delivery();
   // rails.cc
   void check_rails();
+  bool rails_left(int peer, const RailEnds& rail) const;
   void lose_rail(const RailEnds& rail, const std::string& why, int peer);
   void on_rail(int origin, const RailEnds& rail);
   bool take_first_call(const News& total);

@@ -25,8 +25,8 @@ bool has(const std::vector<RailEnds>& rails, const RailEnds& rail) {
                      [&](const RailEnds& one) { return one.joins_same_nics(rail); });
 }
 
-// The first rail of two ranks carries their short messages.
-Status loss_of_first(const RailEnds& rail, int peer) {
+// No other rail joins this rank and the peer.
+Status loss_of_last(const RailEnds& rail, int peer) {
   return Status(
       Code::transport,
       rail.words +
@@ -53,7 +53,8 @@ void Health::check_rails() {
   {
     const auto held = executor_.lock();
     for (OwnStripe& stripe : stripes_) {
-      if (stripe.stripe == 0 || !queue_->paths->lost(stripe.peer, stripe.stripe)) continue;
+      if (departures_.contains(stripe.peer)) continue;
+      if (!queue_->paths->lost(stripe.peer, stripe.stripe)) continue;
       if (stripe.lost_since == Clock::time_point()) stripe.lost_since = Clock::now();
       if (Clock::now() - stripe.lost_since > kLinkBound) failed.push_back(&stripe);
     }
@@ -63,18 +64,26 @@ void Health::check_rails() {
   }
 }
 
+// A rail besides this one that still joins this rank and the peer.
+bool Health::rails_left(int peer, const RailEnds& rail) const {
+  return std::any_of(stripes_.begin(), stripes_.end(), [&](const OwnStripe& stripe) {
+    return stripe.peer == peer && !stripe.rail.joins_same_nics(rail) &&
+           !has(lost_rails_, stripe.rail);
+  });
+}
+
 void Health::lose_rail(const RailEnds& rail, const std::string& why, int peer) {
   if (has(lost_rails_, rail)) return;
   const OwnStripe* own = nullptr;
   int64_t all = 0, left = 0;
   for (const OwnStripe& stripe : stripes_) {
     if (!stripe.rail.joins_same_nics(rail)) continue;
-    if (own == nullptr || stripe.stripe == 0) own = &stripe;
+    if (own == nullptr || !rails_left(stripe.peer, rail)) own = &stripe;
   }
   if (own == nullptr) return;  // no message takes this rail
   RailEnds told = rail;
   told.words += " any more: " + why;
-  if (own->stripe == 0) return fail(loss_of_first(told, peer));
+  if (!rails_left(own->peer, rail)) return fail(loss_of_last(told, peer));
   for (const OwnStripe& stripe : stripes_) {
     if (stripe.peer != own->peer) continue;
     all += stripe.bandwidth;
@@ -95,7 +104,7 @@ void Health::on_rail(int origin, const RailEnds& rail) {
     const auto held = executor_.lock();
     for (const OwnStripe& stripe : stripes_) {
       if (!stripe.rail.joins_same_nics(rail)) continue;
-      if (stripe.stripe == 0) fail(loss_of_first(rail, stripe.peer));
+      if (!rails_left(stripe.peer, rail)) fail(loss_of_last(rail, stripe.peer));
       queue_->paths->lose(stripe.peer, stripe.stripe);
     }
   }
