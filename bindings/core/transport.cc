@@ -143,6 +143,12 @@ void bind(py::module_& module) {
           },
           py::arg("address"), py::arg("peer_rank"), py::arg("open") = true)
       .def(
+          "arrived",
+          [](const BoundTransport& self, uint64_t tag, uint64_t mask) {
+            return self.transport->arrived(tag, mask);
+          },
+          py::arg("tag"), py::arg("mask"), "The tag of an unexpected message, or None.")
+      .def(
           "recv",
           [](BoundTransport& self, uint64_t tag, const py::buffer& data, uint64_t mask,
              const BoundLink* from) {
@@ -187,7 +193,8 @@ void bind(py::module_& module) {
         return kinds;
       },
       "The registered kinds, and the kinds of memory that they can send.");
-  module.def("divide", &divide, py::arg("bytes"), py::arg("bandwidths"),
+  module.def("divide", py::overload_cast<size_t, const std::vector<int64_t>&>(&divide),
+             py::arg("bytes"), py::arg("bandwidths"),
              "The bytes of a message that each of several NICs carries.");
   module.def("ucx_version", &ucx_version, "\"1.22.0 (path)\", or the reason why there is none.");
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -27,7 +28,9 @@ struct Request {
 // A short message between the two ends of a link, for a transport that combines this link with
 // others. Notes keep their order.
 struct Note {
+  static constexpr size_t kMostTags = 32;
   uint64_t kind = 0, tag = 0, place = 0, stripe = 0, answer = 0;
+  std::array<uint64_t, kMostTags> tags{};
 };
 
 // A point-to-point channel to one peer. Owned by one communicator. Messages with matching tags
@@ -57,8 +60,8 @@ class Link {
   virtual void tell(const Note& /*note*/) {}
   // `hear` gets the notes of the other end, within Transport::progress().
   virtual void listen(std::function<void(const Note&)> /*hear*/) {}
-  // A stripe other than the first no longer reaches the peer. The other stripes carry its share,
-  // also of messages in flight. Both ends may learn of it in either order.
+  // A stripe no longer reaches the peer. The other stripes carry its share, also of messages in
+  // flight. The last stripe stays. Both ends may learn of it in either order.
   virtual void lose(size_t /*stripe*/) {}
   // The stripes lost so far.
   virtual std::vector<size_t> lost_stripes() const { return {}; }
@@ -109,8 +112,7 @@ class Transport {
 
   // Posts a receive of the next message whose tag equals `tag` in the bits of `mask`. A longer
   // message than `bytes` completes with Code::invalid_argument. `from`: the link to the only rank
-  // that sends such messages, if known. A message that several NICs carry then survives the loss of
-  // a stripe.
+  // that sends such messages, if known. The message then survives the loss of a stripe.
   virtual void recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, MemoryKind memory,
                     Request& request, Link* from) = 0;
   // The tag of the first unexpected message, whole or in part, whose tag equals `tag` in the bits
@@ -121,6 +123,9 @@ class Transport {
   // A pending receive is done with Code::aborted on return. Nothing may arrive for it any more, as
   // the link that brought a part of its message is closed.
   virtual void abandon(Request& request) { cancel(request); }
+  // Drops the unexpected messages with this tag. The link that brought them is closed. Only for
+  // transports that stripes are made of.
+  virtual void discard(uint64_t /*tag*/) {}
 
   // Moves all messages and links forward; true if anything happened.
   virtual bool progress() = 0;

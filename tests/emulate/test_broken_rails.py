@@ -110,10 +110,28 @@ def assert_one_warning(lines: list[str], left: str) -> None:
         assert f"messages between them take other NICs, with {left}; " in line, lines
 
 
-def test_the_failure_of_the_fastest_nic_is_reported(run_program: RunProgram) -> None:
+@pytest.mark.parametrize("operation", ["all_reduce", "all_gather", "messages"])
+@pytest.mark.parametrize(
+    ("how", "ranks"), [("down", "1+1"), ("unanswered", "1+1"), ("unanswered", "2+2")]
+)
+def test_a_job_goes_on_without_its_fastest_nic(
+    run_program: RunProgram, how: str, ranks: str, operation: str
+) -> None:
+    """Short messages and news take the other NIC then."""
+    counts = enumerate(map(int, ranks.split("+")))
+    order = Cluster(tuple(Host(f"host{i}", count, (SLOW, FAST)) for i, count in counts))
+    result, lines = run_program(order, "failing_rail.py", how, "host1", operation, timeout=120)
+    assert result.ok, lines
+    assert said(lines, "right") == ["right; tcp over eth0"] * len(result.hosts), lines
+    assert len(set(said(lines, "bandwidths"))) == 1, lines
+    assert said(lines, "bandwidths")[0].startswith("bandwidths 12500000 12500000 ")
+    assert_one_warning(lines, "0.1 Gbit/s left of 0.3 Gbit/s")
+
+
+def test_the_failure_of_the_last_nic_is_reported(run_program: RunProgram) -> None:
     """Every rank ends with an error, long before the operation's timeout."""
-    order = Cluster(tuple(Host(f"host{i}", 1, (SLOW, FAST)) for i in range(2)))
-    result, lines = run_program(order, "broken_rails.py", "down", "host1", "after", timeout=120)
+    alone = Cluster(tuple(Host(f"host{i}", 1, (SLOW, FAST)) for i in range(2)))
+    result, lines = run_program(alone, "broken_rails.py", "down", "host1", "twice", timeout=120)
     assert result.ok, lines
     failed = said(lines, "failed:")
     assert len(failed) == len(result.hosts), lines

@@ -5,6 +5,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -165,15 +166,17 @@ def make_three() -> _core.Transport:
 
 @pytest.mark.parametrize("turns", [0, 1, 4, 40])
 @pytest.mark.parametrize("losers", ["a", "b", "ab"])
-@pytest.mark.parametrize("maker", [make, make_three])
+@pytest.mark.parametrize(
+    ("maker", "stripe"), [(make, 0), (make, 1), (make_three, 0), (make_three, 1)]
+)
 def test_parts_of_a_lost_stripe_come_again(
-    maker: Callable[[], _core.Transport], losers: str, turns: int
+    maker: Callable[[], _core.Transport], stripe: int, losers: str, turns: int
 ) -> None:
     """Messages of one tag keep their order, in both directions, whichever end notices."""
     pair = Pair(maker, False)
     ends = [(pair.to_b, pair.b, pair.to_a), (pair.to_a, pair.a, pair.to_b)]
-    wanted = [pattern(LONG, seed) for seed in range(12)]
-    got = [bytearray(LONG) for _ in wanted]
+    wanted = [pattern(size, seed) for seed, size in enumerate([LONG, 9, LONG, 9, LONG, 9] * 2)]
+    got = [bytearray(len(each)) for each in wanted]
     requests = []
 
     def post(sends: range, receives: range) -> None:
@@ -186,15 +189,114 @@ def test_parts_of_a_lost_stripe_come_again(
         for transport in pair.both:
             transport.progress()
     if "a" in losers:
-        pair.to_b.lose(1)
+        pair.to_b.lose(stripe)
     if "b" in losers:
-        pair.to_a.lose(1)
+        pair.to_a.lose(stripe)
     post(range(4, 6), range(2, 6))
     finish(pair.both, requests)
     for request in requests:
         request.check()
     assert got == wanted
-    assert pair.to_a.lost == pair.to_b.lost == [1]
+    assert pair.to_a.lost == pair.to_b.lost == [stripe]
+
+
+class Traffic:
+    """Messages of random sizes in both directions, posted bit by bit, of a few tags."""
+
+    def __init__(self, pair: Pair, random: Random) -> None:
+        self.pair, self.random = pair, random
+        self.links = [pair.to_b, pair.to_a]
+        self.receivers = [(pair.b, pair.to_a), (pair.a, pair.to_b)]
+        self.sent: list[dict[int, list[bytes]]] = [{}, {}]  # by direction and tag, not received
+        self.awaited: list[dict[int, list[int]]] = [{}, {}]  # the sizes of receives without a send
+        self.pairs: list[tuple[bytearray, bytes]] = []
+        self.open: list[dict[int, list[bytearray]]] = [{}, {}]
+        self.requests: list[_core.Request] = []
+
+    def size(self) -> int:
+        return self.random.choice([0, 1, 9, 5000, 20_000, 100_000, 300_000, 1 << 20])
+
+    def send(self) -> None:
+        way, tag = self.random.randrange(2), self.random.randrange(1, 4)
+        awaited = self.awaited[way].setdefault(tag, [])
+        size = awaited.pop(0) if awaited else self.size()
+        data = self.random.randbytes(size)
+        into = self.open[way].setdefault(tag, [])
+        if into:
+            self.pairs.append((into.pop(0), data))
+        else:
+            self.sent[way].setdefault(tag, []).append(data)
+        self.requests.append(self.links[way].send(tag, bytearray(data)))
+
+    def receive(self) -> None:
+        way, tag = self.random.randrange(2), self.random.randrange(1, 4)
+        sent = self.sent[way].setdefault(tag, [])
+        into = bytearray(len(sent[0]) if sent else self.size())
+        if sent:
+            self.pairs.append((into, sent.pop(0)))
+        else:
+            self.awaited[way].setdefault(tag, []).append(len(into))
+            self.open[way].setdefault(tag, []).append(into)
+        receiver, back = self.receivers[way]
+        self.requests.append(receiver.recv(tag, into, NO_MARK, back))
+
+    def progress(self) -> None:
+        for _ in range(self.random.choice([1, 2, 10, 100])):
+            self.random.choice(self.pair.both).progress()
+
+    def end(self) -> None:
+        """Every send gets its receive, and the other way round."""
+        for way in range(2):
+            for tag in range(1, 4):
+                receiver, back = self.receivers[way]
+                for data in self.sent[way].get(tag, []):
+                    into = bytearray(len(data))
+                    self.pairs.append((into, data))
+                    self.requests.append(receiver.recv(tag, into, NO_MARK, back))
+                for into in self.open[way].get(tag, []):
+                    data = self.random.randbytes(len(into))
+                    self.pairs.append((into, data))
+                    self.requests.append(self.links[way].send(tag, bytearray(data)))
+        finish(self.pair.both, self.requests)
+        for request in self.requests:
+            request.check()
+        for into, data in self.pairs:
+            assert into == data
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_traffic_survives_random_losses(seed: int) -> None:
+    """All stripes but one get lost, at either end, at random moments."""
+    random = Random(seed)
+    stripes = random.choice([2, 3, 4])
+    rates = [GIGABIT // (1 + i) for i in range(stripes)]
+    traffic = Traffic(
+        Pair(lambda: _core.make_transport("striped", ["lo"] * stripes, bandwidths=rates), False),
+        random,
+    )
+    lost = random.sample(range(stripes), stripes - 1)
+    for stripe in lost:
+        for _ in range(random.choice([2, 10, 40])):
+            random.choice([traffic.send, traffic.send, traffic.receive, traffic.progress])()
+        random.choice(traffic.links).lose(stripe)
+    for _ in range(20):
+        random.choice([traffic.send, traffic.receive, traffic.progress])()
+    traffic.end()
+    assert sorted(traffic.links[0].lost) == sorted(traffic.links[1].lost) == sorted(lost)
+
+
+@pytest.mark.parametrize("stripe", [0, 1])
+def test_copies_of_many_short_messages_bound_their_memory(pair: Pair, stripe: int) -> None:
+    """Confirmations free them, before and after a loss."""
+    into = [bytearray(9) for _ in range(5000)]
+    for first in (0, 2500):
+        requests = [pair.to_b.send(5, pattern(9, i)) for i in range(first, first + 2500)]
+        requests += [
+            pair.b.recv(5, each, NO_MARK, pair.to_a) for each in into[first : first + 2500]
+        ]
+        finish(pair.both, requests)
+        pair.to_a.lose(stripe)
+    assert into == [pattern(9, i) for i in range(5000)]
 
 
 def test_a_sender_need_not_wait_for_a_late_receive(pair: Pair) -> None:
@@ -211,14 +313,33 @@ def test_a_sender_need_not_wait_for_a_late_receive(pair: Pair) -> None:
     assert into == data
 
 
-def test_the_first_stripe_is_never_lost_alone(pair: Pair) -> None:
-    pair.to_b.lose(0)
+def test_the_last_stripe_is_never_lost(pair: Pair) -> None:
+    for stripe in (0, 1):
+        pair.to_b.lose(stripe)
     into = bytearray(LONG)
     finish(
         pair.both,
         [pair.to_b.send(5, pattern(LONG, 1)), pair.b.recv(5, into, NO_MARK, pair.to_a)],
     )
-    assert into == pattern(LONG, 1) and pair.to_b.lost == []
+    assert into == pattern(LONG, 1) and pair.to_b.lost == pair.to_a.lost == [0]
+
+
+@pytest.mark.parametrize("size", [9, LONG])
+def test_what_a_lost_stripe_brought_is_gone_and_comes_again(pair: Pair, size: int) -> None:
+    """A message without a receive counts as arrived all the same."""
+    data, into = pattern(size, 1), bytearray(size)
+    send = pair.to_b.send(5, data)
+    until(pair.both, lambda: pair.b.arrived(5, NO_MARK) is not None)
+    pair.to_a.lose(0)
+    until(pair.both, lambda: pair.to_b.lost == [0])
+    for _ in range(200):
+        for transport in pair.both:
+            transport.progress()
+    assert pair.b.arrived(5, NO_MARK) is not None
+    receive = pair.b.recv(5, into, NO_MARK, pair.to_a)
+    finish(pair.both, [send, receive])
+    assert into == data
+    assert pair.b.arrived(5, NO_MARK) is None
 
 
 def test_a_link_that_closes_still_sends_lost_parts(pair: Pair) -> None:
@@ -269,7 +390,8 @@ def connections_with_about(received: int) -> list[socket.socket]:
 
 
 def test_a_failed_stripe_is_noticed_without_a_send(pair: Pair) -> None:
-    finish(pair.both, [pair.to_b.send(5, pattern(LONG, 1)), pair.b.recv(5, bytearray(LONG))])
+    first = pair.b.recv(5, bytearray(LONG), NO_MARK, pair.to_a)
+    finish(pair.both, [pair.to_b.send(5, pattern(LONG, 1)), first])
     connections = connections_with_about(_core.divide(LONG, RATES)[1])
     assert connections
     into = bytearray(LONG)

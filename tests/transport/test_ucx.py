@@ -78,7 +78,7 @@ def test_without_rdma_the_environment_does_not_choose(monkeypatch: pytest.Monkey
 def test_notices_of_unknown_links_are_bounded(capfd: pytest.CaptureFixture[str]) -> None:
     """The newest notices are kept, in case that a link follows."""
     pair = Pair(make, True)
-    notices = [struct.pack("<9Q", 0, 0xABCD, place, *[0] * 6) for place in range(1100)]
+    notices = [struct.pack("<41Q", 0, 0xABCD, place, *[0] * 38) for place in range(1100)]
     finish(pair.both, [pair.to_b.send(OWN_TAGS, notice) for notice in notices])
     printed: list[str] = []
 

@@ -35,4 +35,12 @@ std::vector<size_t> divide(size_t bytes, const std::vector<int64_t>& bandwidths)
   return sizes;
 }
 
+std::vector<size_t> divide(size_t bytes, const std::vector<int64_t>& bandwidths,
+                           const Layout& over) {
+  if (over.size() == bandwidths.size()) return divide(bytes, bandwidths);
+  std::vector<int64_t> used;
+  for (size_t stripe : over) used.push_back(bandwidths[stripe]);
+  return divide(bytes, used);
+}
+
 }  // namespace hetcomm

@@ -1,79 +1,119 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <list>
+#include <map>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/deadline.h"
-#include "transport/transport.h"
+#include "transport/striped/striped.h"
 
 namespace hetcomm {
 
-// The links over all stripes to one peer, and the divided messages that the peer has not confirmed.
-// UCX completes a send once the data is in a socket, and a lost stripe loses what is there. So a
-// divided message is complete once the peer has received all of it. Until then the memory of the
-// message stays as it is, and the peer can ask for the part of a lost stripe again. README.md has
-// the protocol. Shared by a link, its transport and receives from the peer. Not thread-safe.
+// The links over all stripes to one peer, and the messages that the peer has not confirmed.
+// UCX completes a send once the data is in a socket, and a lost stripe loses what is there. So this
+// end keeps each message until the peer has confirmed it: in the sender's memory, or in a copy.
+// After a loss both ends agree on what is missing. README.md has the protocol. Shared by a link,
+// its transport and receives from the peer. Not thread-safe.
 class StripeLinks {
  public:
   // `links`: the fastest first.
-  StripeLinks(std::vector<std::unique_ptr<Link>> links, std::vector<int64_t> bandwidths)
-      : links_(std::move(links)),
-        lost_(links_.size()),
-        turns_(links_.size()),
-        bandwidths_(std::move(bandwidths)) {}
+  StripeLinks(std::vector<std::unique_ptr<Link>> links, std::vector<int64_t> bandwidths);
 
   const std::vector<std::unique_ptr<Link>>& all() const { return links_; }
   bool lost(size_t stripe) const { return lost_[stripe]; }
-  bool any_lost() const;
-  // Nothing more arrives over a lost stripe.
-  bool silent(size_t stripe) const { return turns_[stripe] >= kTurns; }
+  bool any_lost() const { return first_ != 0 || left() < lost_.size(); }
+  size_t first() const { return first_; }  // of the stripes left
+  bool unreachable() const { return links_[first_]->failed(); }
 
-  // A message of such parts; one part is a whole message.
-  void send(uint64_t tag, const void* data, const std::vector<size_t>& sizes, MemoryKind memory,
-            Request& request);
-  void consume(size_t bytes);
-  void lose(size_t stripe);
-  // Loses the stripes whose connections have failed.
-  void lose_failed();
-  // With `flush`, the links stay open until the peer has confirmed all messages, or leaves too.
+  // Sending.
+  void send(uint64_t tag, const void* data, size_t bytes, MemoryKind memory, Request& request);
+  // The link does without these stripes, but for the last one. True if any was not lost yet.
+  bool lose(const Layout& stripes);
+  bool lose_failed();  // whose connections have failed
+  // With `flush`, the links stay open until the peer has confirmed all divided messages, or leaves
+  // too.
   void close(bool flush);
   bool closed() const;
-
-  // This rank has received all parts of the peer's first message with this tag.
-  void confirm(uint64_t tag);
-  // Asks for the part of a lost stripe: of the message in this place among those with this tag that
-  // this rank has not confirmed. The part comes over the first stripe, with the tag `answer`.
-  void ask(uint64_t tag, size_t place, size_t stripe, uint64_t answer);
-  void hear(const Note& note);  // of the peer
-
   // Completes sends; true if there are any.
   bool progress(Clock::time_point now);
-  // There are sends to complete, or links that close.
+  // There are sends to complete, an agreement is pending, or links close.
   bool busy() const;
 
+  // Receiving.
+  const Layout& incoming() const { return incoming_; }  // of the peer's next messages
+  void consume(size_t bytes);
+  // This rank has received a message with this tag.
+  void confirm(uint64_t tag, size_t bytes);
+  // Asks for the part of a lost stripe: of the message in this place among those with this tag that
+  // this rank has not confirmed. The part comes over the stripe `carrier`, with the tag `answer`.
+  void ask(uint64_t tag, size_t place, size_t stripe, size_t carrier, uint64_t answer);
+  void hear(const Note& note);  // of the peer
+
+  // A message that the peer has sent, and this rank has not received.
+  struct Announced {
+    uint64_t tag;
+    Layout layout;
+  };
+  // The peer has announced its messages after a loss, and nothing more arrives over lost stripes.
+  bool agreement_due() const;
+  // Confirms once more what the peer may not know, and returns the rest in the peer's order. The
+  // peer sends nothing new until end_agreement().
+  std::vector<Announced> begin_agreement();
+  void end_agreement();
+  // No stripe was lost since the last agreement. Otherwise the peer may not know yet which messages
+  // this end has received.
+  bool agreed() const { return agreed_; }
+  // The rest of the last agreement that has no receive so far.
+  std::vector<Announced>& owed() { return owed_; }
+
  private:
-  // A divided message that the peer has not confirmed, or that UCX still reads.
+  // A message that the peer has not confirmed, or that UCX still reads.
   struct Sent {
-    Request* whole = nullptr;  // null once complete, because `copy` has the data
+    struct Part {
+      size_t stripe, bytes;
+      Request request;
+    };
+    uint64_t number = 0;
+    Request* whole = nullptr;  // null once complete for the sender
     uint64_t tag = 0;
     const std::byte* data = nullptr;
+    size_t bytes = 0;
     MemoryKind memory = MemoryKind::host;
-    std::vector<size_t> sizes;   // of the parts
-    std::vector<Request> parts;  // done for a lost stripe
-    std::list<Request> again;    // parts of lost stripes, over the first stripe
+    std::vector<Part> parts;  // empty while held
+    std::list<Part> again;    // of lost stripes
     bool confirmed = false;
+    bool kept = false;           // see kept_
     Clock::time_point posted{};  // when UCX needed the data no more
     std::unique_ptr<std::byte[]> copy;
 
-    size_t bytes() const;
+    bool divided() const { return parts.size() > 1; }
     bool read() const;  // UCX needs the data no more
+    Layout layout() const;
   };
+  using Messages = std::list<Sent>;
 
-  Sent* unconfirmed(uint64_t tag, size_t place);
+  size_t left() const;
+  Layout stripes_left() const;
+  uint64_t lost_mask() const;
+  bool silent(size_t stripe) const { return turns_[stripe] >= kTurns; }
+  void tell(const Note& note) { links_[first_]->tell(note); }
+  void tell_confirmations();
+  void announce();
+  void post(Messages::iterator message);
+  void send_again(Messages::iterator message, const std::byte* data, size_t bytes, uint64_t tag,
+                  size_t carrier);
+  void keep(Messages::iterator message);
+  void resume();
+  void on_confirmations(const Note& note);
+  void on_announced(const Note& note);
+  void on_wanted(const Note& note);
+  void refuse(const Note& note);
   bool may_be_asked() const;
-  void send_again(Sent& message, size_t stripe, uint64_t tag);
   void look_at_parts(const Sent& message);
   bool advance(Sent& message, Clock::time_point now);
   bool copy(Sent& message);  // false without room for the copy
@@ -81,20 +121,46 @@ class StripeLinks {
   void fail(const Status& status);
 
   std::vector<std::unique_ptr<Link>> links_;
+  std::vector<int64_t> bandwidths_;
   std::vector<bool> lost_;
   // Calls of progress() since a lost stripe's link is closed. UCX destroys its sockets one call
   // later.
   static constexpr int kTurns = 4;
   std::vector<int> turns_;
-  std::vector<int64_t> bandwidths_;
-  std::list<Sent> sent_;                             // in the order of sending, at fixed addresses
+  size_t first_ = 0;
+
+  Layout outgoing_;  // of this rank's next messages
+  // In the order of sending, at fixed addresses: those with something to do, and complete ones
+  // whose copies wait for the confirmation alone.
+  Messages sent_, kept_;
+  uint64_t numbers_ = 0;
+  std::map<std::pair<uint64_t, uint64_t>, Messages::iterator> unconfirmed_;  // by tag and number
+  std::vector<Messages::iterator> held_;                                     // until the agreement
+  uint64_t confirmed_ = 0;                                                   // by the peer
+  uint64_t epoch_ = 0;                               // of this end's last announcement
+  bool holding_ = false;                             // until the peer agrees to it
+  bool hurried_ = false;                             // the peer confirms each message at once
   size_t copied_ = 0;                                // bytes of all copies
-  std::vector<std::unique_ptr<std::byte[]>> spare_;  // for short messages
+  std::vector<std::unique_ptr<std::byte[]>> spare_;  // for short divided messages
   Clock::time_point heard_{};  // the last confirmation in either direction, or other note
-  bool flushing_ = false;      // closes once the peer can ask for no part
+
+  Layout incoming_;
+  std::deque<uint64_t> received_;  // tags of the last messages, in the order of confirmation
+  uint64_t received_before_ = 0;   // number of messages before these
+  uint64_t told_ = 0;              // number of messages that this end has confirmed
+  size_t untold_bytes_ = 0;
+  bool confirms_at_once_ = false;
+  uint64_t peer_epoch_ = 0;
+  bool agreed_ = true;
+  std::vector<Announced> announced_;  // by the peer so far
+  std::optional<Note> due_;           // the end of the peer's announcement
+  std::vector<Announced> owed_;
+
+  bool flushing_ = false;  // closes once the peer can ask for no part
   bool peer_leaves_ = false;
+  bool leaves_ = false;
   bool closing_ = false;
-  Status failure_;  // of the first stripe; later messages fail with it
+  Status failure_;  // of the last stripe; later messages fail with it
 };
 
 }  // namespace hetcomm

@@ -12,6 +12,14 @@ namespace hetcomm {
 // if dividing would not pay: the first stripe carries all. Both ends get the same numbers.
 std::vector<size_t> divide(size_t bytes, const std::vector<int64_t>& bandwidths);
 
+// The stripes that carry a message, the fastest first. The first one carries a message that is not
+// divided.
+using Layout = std::vector<size_t>;
+
+// The bytes of a message over some of the stripes.
+std::vector<size_t> divide(size_t bytes, const std::vector<int64_t>& bandwidths,
+                           const Layout& over);
+
 // A transport over one NIC alone. The owner destroys it before the striped transport.
 struct StripeTransport {
   Transport* transport = nullptr;
@@ -19,8 +27,8 @@ struct StripeTransport {
 };
 
 // Several NICs as one transport. A long message is divided among the stripes. A short message goes
-// over the first stripe. The loss of another stripe loses no message whose receive knows its link
-// (README.md). Idle stripes beyond the first are polled rarely. Both ends must have the
+// over the first stripe. The loss of all stripes but one loses no message whose receive knows its
+// link (README.md). Idle stripes beyond the first are polled rarely. Both ends must have the
 // same bandwidths in the same order.
 //
 // Parts of a message carry kPartTag. A receive must have the size of its message. A message of

@@ -30,6 +30,8 @@ namespace hetcomm {
   X(ucp_tag_send_nbx) \
   X(ucp_tag_recv_nbx) \
   X(ucp_tag_probe_nb) \
+  X(ucp_tag_msg_recv_nbx) \
+  X(ucp_request_check_status) \
   X(ucp_request_cancel) \
   X(ucp_request_free) \
   X(ucs_status_string)

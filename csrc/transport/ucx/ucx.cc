@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <list>
 #include <map>
 #include <random>
 #include <utility>
@@ -90,6 +91,7 @@ class UcxTransport : public Transport {
   std::optional<uint64_t> arrived(uint64_t tag, uint64_t mask) const override;
   void cancel(Request& request) override;
   void abandon(Request& request) override;
+  void discard(uint64_t tag) override;
   bool progress() override;
   int event_fd() const override { return event_fd_; }
   bool prepare_to_sleep() override;
@@ -121,6 +123,7 @@ class UcxTransport : public Transport {
   };
   std::deque<EarlyNotice> early_;  // from transports without a link from here
   bool warned_of_early_ = false;
+  std::list<std::vector<char>> discarded_;  // memory of messages whose rest never comes
 };
 
 // Bounds of notices from transports without a link from here. Links are made before any is opened,
@@ -311,6 +314,21 @@ void UcxTransport::abandon(Request& request) {
   request.handle = nullptr;
   request.status = Status(Code::aborted, "receive: abandoned here");
   request.done = true;
+}
+
+void UcxTransport::discard(uint64_t tag) {
+  ucp_tag_recv_info_t info;
+  while (ucp_tag_message_h message =
+             ucx_.ucp_tag_probe_nb(worker_.handle, tag, ~uint64_t{0}, 1, &info)) {
+    std::vector<char>& memory = discarded_.emplace_back(info.length);
+    const ucp_request_param_t parameters{};
+    void* posted = ucx_.ucp_tag_msg_recv_nbx(worker_.handle, memory.data(), memory.size(), message,
+                                             &parameters);
+    const bool pending =
+        UCS_PTR_IS_PTR(posted) && ucx_.ucp_request_check_status(posted) == UCS_INPROGRESS;
+    if (UCS_PTR_IS_PTR(posted)) ucx_.ucp_request_free(posted);
+    if (!pending) discarded_.pop_back();
+  }
 }
 
 bool UcxTransport::progress() {

@@ -9,7 +9,7 @@ import os
 import sys
 
 import numpy as np
-from breaking import HOSTS, break_eth1
+from breaking import HOSTS, break_nic
 
 import hetcomm
 
@@ -58,7 +58,7 @@ with hetcomm.Communicator.from_env(timeout=100.0) as communicator:
     rails = communicator.topology.fingerprint
     under_way = begin(communicator, 1)
     if rank == 0:
-        break_eth1(how, others)
+        break_nic(how, others)
     finish(*under_way)
     calls, left = 1, AFTERWARDS
     while left > 0:
