@@ -11,8 +11,8 @@ namespace hetcomm {
 namespace {
 
 constexpr const char* kVariable = "HETCOMM_CCL";
-// 0: the library connects in set-up, else in the first collectives. One value on all ranks: in
-// set-up, a library that connects waits for those of the other ranks (NCCL, initTransportsRank).
+// 0: the library connects in set-up, else in the first collectives. In set-up it waits for the
+// other ranks, so all ranks need one value (NCCL, initTransportsRank).
 constexpr const char* kConnect = "NCCL_RUNTIME_CONNECT";
 constexpr int kMostCtas = 256;
 
