@@ -285,7 +285,8 @@ void ControlPlane::handle(Connection& connection, const std::string& body) {
 bool ControlPlane::fresh(int origin, uint64_t number) {
   auto& seen = (number & kNotForwarded) == 0 ? seen_ : told_seen_;
   std::set<uint64_t>& numbers = seen[origin];
-  if (!numbers.insert(number).second) return false;
+  const bool forgotten = numbers.size() == kRememberedNews && number < *numbers.begin();
+  if (forgotten || !numbers.insert(number).second) return false;
   if (numbers.size() > kRememberedNews) numbers.erase(numbers.begin());
   return true;
 }

@@ -106,7 +106,7 @@ class ControlPlane {
     Clock::time_point heard{};    // the last record, once proven
     Clock::time_point beaten{};   // the last heartbeat to it
     bool wakes_for_news = false;  // but not for heartbeats
-    bool second = false;          // and made here; may fail without consequence
+    bool second = false;          // a second connection made here, which may fail
 
     int peer() const { return session.peer(); }  // -1: a stranger
     bool open() const { return descriptor >= 0; }

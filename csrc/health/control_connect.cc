@@ -249,7 +249,7 @@ void ControlPlane::drop_unproven() {
   for (auto& connection : connections_) {
     if (connection->stranger() && Clock::now() - connection->since > bound) close(*connection);
   }
-  if (waiting_.empty() || Clock::now() < proofs_due_) return;
+  if (Clock::now() < proofs_due_) return;
   for (auto& connection : connections_) {
     if (connection->open() && connection->peer() >= 0 && !connection->proven()) close(*connection);
   }

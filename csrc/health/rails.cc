@@ -78,12 +78,16 @@ void Health::lose_rail(const RailEnds& rail, const std::string& why, int peer) {
   int64_t all = 0, left = 0;
   for (const OwnStripe& stripe : stripes_) {
     if (!stripe.rail.joins_same_nics(rail)) continue;
-    if (own == nullptr || !rails_left(stripe.peer, rail)) own = &stripe;
+    const bool needed = !departures_.contains(stripe.peer);
+    if (own == nullptr || (needed && !rails_left(stripe.peer, rail))) own = &stripe;
   }
   if (own == nullptr) return;  // no message takes this rail
   RailEnds told = rail;
   told.words += " any more: " + why;
-  if (!rails_left(own->peer, rail)) return fail(loss_of_last(told, peer));
+  if (!rails_left(own->peer, rail)) {
+    if (!departures_.contains(own->peer)) fail(loss_of_last(told, peer));
+    return;
+  }
   for (const OwnStripe& stripe : stripes_) {
     if (stripe.peer != own->peer) continue;
     all += stripe.bandwidth;
@@ -104,7 +108,8 @@ void Health::on_rail(int origin, const RailEnds& rail) {
     const auto held = executor_.lock();
     for (const OwnStripe& stripe : stripes_) {
       if (!stripe.rail.joins_same_nics(rail)) continue;
-      if (!rails_left(stripe.peer, rail)) fail(loss_of_last(rail, stripe.peer));
+      const bool needed = !departures_.contains(stripe.peer);
+      if (needed && !rails_left(stripe.peer, rail)) fail(loss_of_last(rail, stripe.peer));
       queue_->paths->lose(stripe.peer, stripe.stripe);
     }
   }

@@ -56,16 +56,17 @@ class OpenStore(_core.Store):
 
 
 def contact_of(member: bytes) -> tuple[str, int]:
-    """The address of a rank's control port, from the rank's record in the store."""
+    """The address of a rank's first control port, from the rank's record in the store."""
     found = re.findall(rb"(\d+\.\d+\.\d+\.\d+) (\d+)", member)
-    assert len(found) == 1, member
+    assert found, member
     return found[0][0].decode(), int(found[0][1])
 
 
 def with_contact(member: bytes, port: int) -> bytes:
     """The same record with another address."""
-    old = b"%s %d" % (contact_of(member)[0].encode(), contact_of(member)[1])
-    return member.replace(packed(old), packed(b"127.0.0.1 %d" % port))
+    old = re.search(rb"(?:\d+\.\d+\.\d+\.\d+ \d+ ?)+", member)
+    assert old is not None, member
+    return member.replace(packed(old[0]), packed(b"127.0.0.1 %d" % port))
 
 
 def unpacked(record: bytes, kinds: str) -> list[int | bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import signal
 import socket
 import threading
@@ -96,20 +97,45 @@ def test_a_long_reason_arrives_shortened() -> None:
     assert "ä" * 100_000 in texts[1]  # the text is complete on the rank of the failure
 
 
+class Proxy:
+    """Stands before the control port of rank 1, and stops reading when told."""
+
+    def __init__(self, shared: dict[str, bytes]) -> None:
+        self.shared, self.stopped = shared, threading.Event()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self) -> None:
+        near, _ = self.listener.accept()
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        far = socket.create_connection(contact_of(self.shared["member/1"]))
+        while not self.stopped.is_set():
+            for ready in select.select([near, far], [], [], 0.05)[0]:
+                (far if ready is near else near).sendall(ready.recv(4096))
+        self.kept = near, far  # open, and unread
+
+
 def test_leaving_sleeps_while_a_peer_does_not_read() -> None:
     shared: dict[str, bytes] = {}
-    ready = threading.Barrier(2)
+    ready = threading.Barrier(3)
+    proxy = Proxy(shared)
+
+    def change(rank: int, key: str, value: bytes) -> bytes:
+        proxied = rank == 0 and key == "member/1" and value
+        return with_contact(value, proxy.listener.getsockname()[1]) if proxied else value
 
     def program(communicator: Communicator) -> float:
         all_reduce(communicator)
-        if communicator.rank == 1:
+        if communicator.rank != 0:
             ready.wait(BOUND)
             return 0.0
+        proxy.stopped.set()
+        proxy.thread.join(BOUND)
         text = b"x" * 60_000
-        with introduced(shared, 0, 1) as writer, introduced(shared, 0, 1) as reader:
-            reader.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        with introduced(shared, 0, 2) as writer:
             for number in range(400):  # rank 0 forwards it to the peer that does not read
-                writer.send(news(1, (1 << 40) + number, packed(REFUSAL, 1 << 30, 1, text)))
+                writer.send(news(2, (1 << 40) + number, packed(REFUSAL, 1 << 30, 1, text)))
             writer.socket.shutdown(socket.SHUT_WR)
             writer.read_to_the_end()
             begin, wall = time.thread_time(), time.monotonic()
@@ -119,7 +145,9 @@ def test_leaving_sleeps_while_a_peer_does_not_read() -> None:
         ready.wait(BOUND)
         return spent
 
-    spent = results_of(run_ranks("ab", program, store=lambda rank: OpenStore(shared, rank)))
+    spent = results_of(
+        run_ranks("abc", program, store=lambda rank: OpenStore(shared, rank, change))
+    )
     assert spent[0] < 0.3
 
 
