@@ -139,6 +139,15 @@ def test_the_failure_of_the_last_nic_is_reported(run_program: RunProgram) -> Non
         assert "any more" in line or "is unreachable" in line, lines
 
 
+def test_hosts_of_different_nics_share_one(run_program: RunProgram) -> None:
+    """The links of one process to the others divide messages in different ways, over one NIC."""
+    pairs = [(FAST, SLOW), (FAST, SLOW), (SLOW, SLOW)]
+    unlike = Cluster(tuple(Host(f"host{i}", 1, nics) for i, nics in enumerate(pairs)))
+    result, lines = run_program(unlike, "short_calls.py", timeout=60)
+    assert result.ok, lines
+    assert said(lines, "right") == ["right"] * 3
+
+
 def test_topo_shows_networks_without_route(run_program: RunProgram) -> None:
     result, lines = run_program(cluster("1+1"), "broken_rails.py", "refused", "host1", "topo")
     assert result.ok, lines

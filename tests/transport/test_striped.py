@@ -286,8 +286,7 @@ def test_random_traffic_survives_random_losses(seed: int) -> None:
 
 
 @pytest.mark.parametrize("stripe", [0, 1])
-def test_copies_of_many_short_messages_bound_their_memory(pair: Pair, stripe: int) -> None:
-    """Confirmations free them, before and after a loss."""
+def test_many_short_messages_go_before_and_after_a_loss(pair: Pair, stripe: int) -> None:
     into = [bytearray(9) for _ in range(5000)]
     for first in (0, 2500):
         requests = [pair.to_b.send(5, pattern(9, i)) for i in range(first, first + 2500)]
@@ -311,6 +310,45 @@ def test_a_sender_need_not_wait_for_a_late_receive(pair: Pair) -> None:
     finish(pair.both, [receive])
     receive.check()
     assert into == data
+
+
+@pytest.mark.parametrize("losers", ["a", "b", "ab"])
+@pytest.mark.parametrize("stripe", [0, 1])
+def test_a_stripe_may_be_lost_before_the_link_opens(losers: str, stripe: int) -> None:
+    a, b = make(), make()
+    to_b = a.connect(b.address(False), 1, open=False)
+    to_a = b.connect(a.address(False), 0, open=False)
+    if "a" in losers:
+        to_b.lose(stripe)
+    if "b" in losers:
+        to_a.lose(stripe)
+    to_b.open()
+    to_a.open()
+    wanted = [pattern(size, size) for size in (9, LONG, 9)]
+    got = [bytearray(len(each)) for each in wanted * 2]
+    requests = [link.send(5, each) for link in (to_b, to_a) for each in wanted]
+    requests += [b.recv(5, into, NO_MARK, to_a) for into in got[:3]]
+    requests += [a.recv(5, into, NO_MARK, to_b) for into in got[3:]]
+    finish([a, b], requests)
+    assert got == wanted * 2 and to_a.lost == to_b.lost == [stripe]
+
+
+def test_a_leaving_end_sends_again_what_a_lost_stripe_held(pair: Pair) -> None:
+    """The other end has heard that it leaves, and learns of the loss afterwards."""
+    size = 300_000
+    data, into = pattern(size, 1), bytearray(size)
+    finish(pair.both, [pair.to_b.send(5, data)])
+    pair.to_b.close(flush=True)
+    for _ in range(500):
+        for transport in pair.both:
+            transport.progress()
+    pair.to_a.lose(0)
+    receive = pair.b.recv(5, into, NO_MARK, pair.to_a)
+    finish(pair.both, [receive])
+    receive.check()
+    assert into == data
+    pair.to_a.close(flush=True)
+    until(pair.both, lambda: pair.to_a.closed and pair.to_b.closed)
 
 
 def test_the_last_stripe_is_never_lost(pair: Pair) -> None:

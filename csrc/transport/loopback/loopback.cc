@@ -187,7 +187,6 @@ class Loopback : public Transport {
             Request& request, Link* from) override;
   std::optional<uint64_t> arrived(uint64_t tag, uint64_t mask) const override;
   void cancel(Request& request) override;
-  void discard(uint64_t tag) override;
   bool progress() override;
   int event_fd() const override { return sender_->mailbox->event; }
   bool prepare_to_sleep() override;
@@ -262,16 +261,6 @@ void Loopback::cancel(Request& request) {
   if (std::erase_if(posted_, cancelled) == 0) return;
   request.status = Status(Code::aborted, "receive: cancelled here");
   request.done = true;
-}
-
-void Loopback::discard(uint64_t tag) {
-  const Lock lock(process().mutex);
-  match_new();
-  std::erase_if(unexpected_, [tag](const auto& message) {
-    if (message->tag != tag) return false;
-    message->end(Message::State::received);
-    return true;
-  });
 }
 
 void Loopback::match_new() {

@@ -67,7 +67,7 @@ void StripeReceives::post(uint64_t tag, uint64_t mask, void* data, size_t bytes,
 
 // The newest message may have arrived already.
 void StripeReceives::complete_at_once(const Received& message) {
-  if (message.divided() || !message.done()) return;
+  if (message.divided() || !message.done() || !comes_next(message)) return;
   complete(message);
   received_.pop_back();
 }
@@ -112,7 +112,11 @@ void StripeReceives::withdraw(Received& message) {
 void StripeReceives::agree(const std::shared_ptr<StripeLinks>& from) {
   std::vector<StripeLinks::Announced> sent = from->begin_agreement();
   if (!from->agreement_due()) return;  // the link has failed
-  std::vector<Received*> came_before;
+  for (const StripeLinks::Announced& message : sent) {
+    for (size_t stripe = 0; stripe < transports_.size(); ++stripe) {
+      if (from->lost(stripe)) transports_[stripe]->discard(message.tag);
+    }
+  }
   for (Received& message : received_) {
     if (message.from != from || message.cancelled) continue;
     const auto found = std::find_if(sent.begin(), sent.end(), [&](const auto& one) {
@@ -131,13 +135,7 @@ void StripeReceives::agree(const std::shared_ptr<StripeLinks>& from) {
       post(message, from->incoming());
     }
   }
-  from->owed().clear();
-  for (StripeLinks::Announced& message : sent) {
-    for (size_t stripe = 0; stripe < transports_.size(); ++stripe) {
-      if (from->lost(stripe)) transports_[stripe]->discard(message.tag);
-    }
-    from->owed().push_back(std::move(message));
-  }
+  from->owed() = std::move(sent);
   from->end_agreement();
 }
 
@@ -231,7 +229,7 @@ bool StripeReceives::collect() {
   for (auto message = received_.begin(); message != received_.end();) {
     cancel_hopeless(*message);
     give_up_unreachable(*message);
-    if (!message->done() || (message->divided() && !comes_next(*message))) {
+    if (!message->done() || !comes_next(*message)) {
       ++message;
       continue;
     }

@@ -143,8 +143,7 @@ bool StripeLinks::lose(const Layout& stripes) {
   }
   if (!lost) return false;
   first_ = stripes_left().front();
-  agreed_ = false;
-  announce();
+  if (opened_) announce();
   return true;
 }
 
@@ -163,9 +162,13 @@ bool StripeLinks::lose_failed() {
   return true;
 }
 
+void StripeLinks::open() {
+  if (!std::exchange(opened_, true) && any_lost()) announce();
+}
+
 // Tells the peer which messages this end has sent without a confirmation.
 void StripeLinks::announce() {
-  if (peer_leaves_) return resume();
+  agreed_ = false;
   holding_ = true;
   const uint64_t mask = lost_mask();
   // Over all stripes left: the peer may have lost the first of them.
@@ -173,6 +176,7 @@ void StripeLinks::announce() {
   for (size_t stripe : stripes_left()) {
     links_[stripe]->tell({.kind = losing, .stripe = mask, .answer = epoch_});
   }
+  if (peer_leaves_) return resume();  // it receives nothing more
   std::map<uint64_t, const Sent*> in_order;
   for (const auto& [key, message] : unconfirmed_) in_order.emplace(key.second, &*message);
   Note note;
@@ -216,6 +220,11 @@ void StripeLinks::close(bool flush) {
   flushing_ = flush && !closing_ && failure_.ok() && may_be_asked();
   if (flushing_) return;
   closing_ = true;
+  holding_ = false;
+  due_.reset();
+  held_.clear();
+  unconfirmed_.clear();
+  kept_.clear();
   for (auto& link : links_) link->close(flush);
 }
 
@@ -225,7 +234,6 @@ bool StripeLinks::closed() const {
 }
 
 void StripeLinks::confirm(uint64_t tag, size_t bytes) {
-  heard_ = Clock::now();
   received_.push_back(tag);
   if (received_.size() > kMostReceived) {
     received_.pop_front();
@@ -234,6 +242,7 @@ void StripeLinks::confirm(uint64_t tag, size_t bytes) {
   untold_bytes_ += bytes;
   const uint64_t untold = received_before_ + received_.size() - told_;
   const bool awaited = (tag & kPartTag) != 0 || bytes > kShort;
+  if (awaited) heard_ = Clock::now();
   if (awaited || confirms_at_once_ || untold >= Note::kMostTags || untold_bytes_ >= kUntoldBytes) {
     tell_confirmations();
   }
@@ -373,7 +382,7 @@ void StripeLinks::keep(Messages::iterator message) {
 bool StripeLinks::agreement_due() const {
   // Otherwise the peer announces its messages once more.
   const bool same_stripes = due_ && due_->stripe == lost_mask();
-  if (!same_stripes || closing_) return false;
+  if (!same_stripes || closing_ || !opened_) return false;
   for (size_t stripe = 0; stripe < lost_.size(); ++stripe) {
     if (lost_[stripe] && !silent(stripe)) return false;
   }
@@ -426,9 +435,10 @@ void StripeLinks::fail(const Status& status) {
 }
 
 bool StripeLinks::busy() const {
-  if (!sent_.empty() || due_ || holding_ || flushing_ || (closing_ && !closed())) return true;
+  if (closing_) return !sent_.empty() || !closed();
+  if (!sent_.empty() || due_ || holding_ || flushing_) return true;
   for (size_t stripe = 0; stripe < lost_.size(); ++stripe) {
-    if (lost_[stripe] && !closing_ && !silent(stripe)) return true;
+    if (lost_[stripe] && !silent(stripe)) return true;
   }
   return false;
 }
@@ -436,7 +446,9 @@ bool StripeLinks::busy() const {
 bool StripeLinks::progress(Clock::time_point now) {
   bool moved = false;
   for (size_t stripe = 0; stripe < lost_.size(); ++stripe) {
-    if (lost_[stripe] && links_[stripe]->closed() && !silent(stripe)) ++turns_[stripe];
+    if (!lost_[stripe] || !links_[stripe]->closed() || silent(stripe)) continue;
+    ++turns_[stripe];
+    moved = true;  // no event announces the next turn
   }
   lose_failed();
   for (auto message = sent_.begin(); message != sent_.end(); ++message) look_at_parts(*message);

@@ -26,9 +26,12 @@ class StripeLinks {
 
   const std::vector<std::unique_ptr<Link>>& all() const { return links_; }
   bool lost(size_t stripe) const { return lost_[stripe]; }
-  bool any_lost() const { return first_ != 0 || left() < lost_.size(); }
+  bool any_lost() const { return left() < lost_.size(); }
   size_t first() const { return first_; }  // of the stripes left
   bool unreachable() const { return links_[first_]->failed(); }
+
+  // The links are open.
+  void open();
 
   // Sending.
   void send(uint64_t tag, const void* data, size_t bytes, MemoryKind memory, Request& request);
@@ -156,6 +159,7 @@ class StripeLinks {
   std::optional<Note> due_;           // the end of the peer's announcement
   std::vector<Announced> owed_;
 
+  bool opened_ = false;
   bool flushing_ = false;  // closes once the peer can ask for no part
   bool peer_leaves_ = false;
   bool leaves_ = false;

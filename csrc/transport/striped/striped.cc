@@ -119,9 +119,9 @@ void StripedLink::open() {
       if (lost_stripes().size() + failed.size() == links_->all().size()) throw;
     }
   }
-  if (failed.empty()) return;
-  links_->lose(failed);
-  shared_->activate(links_);
+  if (!failed.empty()) links_->lose(failed);
+  links_->open();
+  if (links_->busy()) shared_->activate(links_);
 }
 
 class Striped : public Transport {
@@ -248,7 +248,10 @@ bool Striped::progress() {
   }
   if (all) last_full_poll_ = now;
   if (regular && !shared_->receives.empty()) lose_failed();
-  if (!moved && !shared_->busy() && !std::exchange(shared_->changed, false)) return false;
+  // Another striped transport of this process may poll the same NIC, so receives end without a
+  // move.
+  const bool idle = !shared_->busy() && !std::exchange(shared_->changed, false);
+  if (!moved && idle && shared_->receives.empty()) return false;
   moved |= progress_links();
   return shared_->receives.collect() || moved;
 }
