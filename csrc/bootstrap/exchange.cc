@@ -12,7 +12,6 @@
 #include "codec/codec.h"
 #include "topology/networks.h"
 #include "topology/probe.h"
-#include "topology/rails.h"
 
 namespace hetcomm {
 namespace {
@@ -129,16 +128,15 @@ Member MemberExchange::probe() {
     mine.network_address = transports.addresses(/*same_host=*/false);
   }
   if (group_.size > 1) {
-    group_.health = make_shared_of_process<Health>(executor, group_.queue, group_.rank, group_.size,
-                                                   contact_address(mine.info));
-    const std::vector<int> nics = rail_candidates(mine.info, {}).nics;
-    for (int nic : nics) {  // for second control connections
+    const std::string first = contact_address(mine.info);
+    group_.health =
+        make_shared_of_process<Health>(executor, group_.queue, group_.rank, group_.size, first);
+    mine.rail_ports = group_.rail_listeners.emplace(mine.info).ports();
+    for (const auto& [nic, port] : mine.rail_ports) {  // for second control connections
       const std::string& address = mine.info.nics[nic].address;
-      if (nics.size() > 1 && address != contact_address(mine.info))
-        group_.health->listen_at(address);
+      if (address != first) group_.health->listen_at(address);
     }
     mine.contact = group_.health->contact();
-    mine.rail_ports = group_.rail_listeners.emplace(mine.info).ports();
   }
   mine.word = random_bytes(kWordBytes);
   return mine;
