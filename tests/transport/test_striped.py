@@ -333,24 +333,6 @@ def test_a_stripe_may_be_lost_before_the_link_opens(losers: str, stripe: int) ->
     assert got == wanted * 2 and to_a.lost == to_b.lost == [stripe]
 
 
-def test_a_leaving_end_sends_again_what_a_lost_stripe_held(pair: Pair) -> None:
-    """The other end has heard that it leaves, and learns of the loss afterwards."""
-    size = 300_000
-    data, into = pattern(size, 1), bytearray(size)
-    finish(pair.both, [pair.to_b.send(5, data)])
-    pair.to_b.close(flush=True)
-    for _ in range(500):
-        for transport in pair.both:
-            transport.progress()
-    pair.to_a.lose(0)
-    receive = pair.b.recv(5, into, NO_MARK, pair.to_a)
-    finish(pair.both, [receive])
-    receive.check()
-    assert into == data
-    pair.to_a.close(flush=True)
-    until(pair.both, lambda: pair.to_a.closed and pair.to_b.closed)
-
-
 def test_the_last_stripe_is_never_lost(pair: Pair) -> None:
     for stripe in (0, 1):
         pair.to_b.lose(stripe)
@@ -380,13 +362,17 @@ def test_what_a_lost_stripe_brought_is_gone_and_comes_again(pair: Pair, size: in
     assert pair.b.arrived(5, NO_MARK) is None
 
 
-def test_a_link_that_closes_still_sends_lost_parts(pair: Pair) -> None:
-    """Its peer has not confirmed the message yet."""
+@pytest.mark.parametrize(("heard", "stripe"), [(False, 1), (True, 0)])
+def test_a_link_that_closes_still_sends_lost_parts(pair: Pair, heard: bool, stripe: int) -> None:
+    """Its peer has not confirmed the message yet, and may have heard that this end leaves."""
     size = 300_000  # copied at once
     data, into = pattern(size, 1), bytearray(size)
     finish(pair.both, [pair.to_b.send(5, data)])
     pair.to_b.close(flush=True)
-    pair.to_a.lose(1)
+    for _ in range(500 * heard):
+        for transport in pair.both:
+            transport.progress()
+    pair.to_a.lose(stripe)
     receive = pair.b.recv(5, into, NO_MARK, pair.to_a)
     finish(pair.both, [receive])
     receive.check()
