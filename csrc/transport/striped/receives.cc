@@ -17,10 +17,6 @@ uint64_t next_answer() {
   return kTransportTags | (++last & ~kTransportTags);
 }
 
-bool match(uint64_t sent, uint64_t awaited, uint64_t mask) {
-  return ((sent ^ awaited) & (mask | kPartTag)) == 0;
-}
-
 }  // namespace
 
 StripeReceives::StripeReceives(std::vector<Transport*> transports, std::vector<int64_t> bandwidths)
@@ -28,6 +24,12 @@ StripeReceives::StripeReceives(std::vector<Transport*> transports, std::vector<i
       bandwidths_(std::move(bandwidths)),
       all_(transports_.size()) {
   std::iota(all_.begin(), all_.end(), size_t{0});
+}
+
+std::byte* StripeReceives::Received::memory_of(size_t part) const {
+  std::byte* into = data;
+  for (size_t i = 0; i < part; ++i) into += parts[i].bytes;
+  return into;
 }
 
 bool StripeReceives::Received::done() const {
@@ -51,7 +53,7 @@ void StripeReceives::post(uint64_t tag, uint64_t mask, void* data, size_t bytes,
   if (message.from) {
     auto& owed = message.from->owed();
     const auto found = std::find_if(owed.begin(), owed.end(), [&](const auto& sent) {
-      return ((sent.tag ^ tag) & mask & ~kPartTag) == 0;
+      return sent.matches(tag, mask & ~kPartTag);
     });
     if (found != owed.end()) {
       const bool divided = (found->tag & kPartTag) != 0;
@@ -76,7 +78,7 @@ void StripeReceives::post(Received& message, const Layout& over) {
   const std::vector<size_t> sizes = divide(message.bytes, bandwidths_, over);
   message.parts.clear();
   for (size_t part = 0; part < sizes.size(); ++part) {
-    message.parts.push_back({over[part], over[part], sizes[part], false, {}});
+    message.parts.push_back({.stripe = over[part], .carrier = over[part], .bytes = sizes[part]});
   }
   if (message.divided()) ++divided_;
   // The requests stay in place from here on.
@@ -88,8 +90,6 @@ void StripeReceives::post(Received& message, const Layout& over) {
 // So the receive takes no part in place of a whole message any more.
 void StripeReceives::post_part(Received& message, size_t part) {
   Part& own = message.parts[part];
-  std::byte* into = message.data;
-  for (size_t i = 0; i < part; ++i) into += message.parts[i].bytes;
   own.waits = message.from && !message.from->agreed();
   if (own.waits || message.lost(own)) {
     own.request = Request();
@@ -98,7 +98,7 @@ void StripeReceives::post_part(Received& message, size_t part) {
   }
   const bool exact = message.from && message.from->any_lost();
   const uint64_t mask = exact ? message.mask | kPartTag : message.mask;
-  transports_[own.carrier]->recv(message.sent_tag(), mask, into,
+  transports_[own.carrier]->recv(message.sent_tag(), mask, message.memory_of(part),
                                  part == 0 ? message.bytes : own.bytes, message.memory, own.request,
                                  nullptr);
 }
@@ -120,7 +120,7 @@ void StripeReceives::agree(const std::shared_ptr<StripeLinks>& from) {
   for (Received& message : received_) {
     if (message.from != from || message.cancelled) continue;
     const auto found = std::find_if(sent.begin(), sent.end(), [&](const auto& one) {
-      return match(one.tag, message.sent_tag(), message.mask);
+      return one.matches(message.sent_tag(), message.mask | kPartTag);
     });
     if (found != sent.end()) {
       sent.erase(found);
@@ -156,13 +156,11 @@ void StripeReceives::ask(Received& message, size_t part) {
   Part& own = message.parts[part];
   own.carrier = message.from->first();
   if (!message.divided()) return post_part(message, part);
-  std::byte* into = message.data;
-  for (size_t i = 0; i < part; ++i) into += message.parts[i].bytes;
   const uint64_t answer = next_answer();
   own.asked = true;
   own.waits = false;
-  transports_[own.carrier]->recv(answer, ~uint64_t{0}, into, own.bytes, message.memory, own.request,
-                                 nullptr);
+  transports_[own.carrier]->recv(answer, ~uint64_t{0}, message.memory_of(part), own.bytes,
+                                 message.memory, own.request, nullptr);
   message.from->ask(message.sent_tag(), place_among_unconfirmed(message), own.stripe, own.carrier,
                     answer);
 }

@@ -32,12 +32,12 @@ class StripeReceives {
 
  private:
   struct Part {
-    size_t stripe;   // whose part it is
-    size_t carrier;  // the stripe that brings the part; another one after a loss
-    size_t bytes;
+    size_t stripe = 0;   // whose part it is
+    size_t carrier = 0;  // the stripe that brings the part; another one after a loss
+    size_t bytes = 0;
     bool asked = false;
     bool waits = false;  // for an agreement, before the receive is posted
-    Request request;
+    Request request = {};
   };
   struct Received {
     Request* whole = nullptr;
@@ -52,8 +52,9 @@ class StripeReceives {
 
     bool divided() const { return parts.size() > 1; }
     uint64_t sent_tag() const { return divided() ? tag | kPartTag : tag; }
+    std::byte* memory_of(size_t part) const;
     bool lost(const Part& part) const { return from && from->lost(part.carrier); }
-    // False for a part of a lost stripe that is yet to come over another one.
+    // False for a part that waits, or that is yet to come in place of a lost one.
     bool settled(const Part& part) const {
       return part.request.done && !part.waits && (part.request.status.ok() || !lost(part));
     }

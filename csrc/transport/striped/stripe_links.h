@@ -27,6 +27,7 @@ class StripeLinks {
   const std::vector<std::unique_ptr<Link>>& all() const { return links_; }
   bool lost(size_t stripe) const { return lost_[stripe]; }
   bool any_lost() const { return left() < lost_.size(); }
+  Layout lost_stripes() const { return stripes(/*lost=*/true); }
   size_t first() const { return first_; }  // of the stripes left
   bool unreachable() const { return links_[first_]->failed(); }
 
@@ -61,6 +62,8 @@ class StripeLinks {
   struct Announced {
     uint64_t tag;
     Layout layout;
+
+    bool matches(uint64_t awaited, uint64_t mask) const { return ((tag ^ awaited) & mask) == 0; }
   };
   // The peer has announced its messages after a loss, and nothing more arrives over lost stripes.
   bool agreement_due() const;
@@ -75,6 +78,20 @@ class StripeLinks {
   std::vector<Announced>& owed() { return owed_; }
 
  private:
+  enum Kind : uint64_t {  // of notes
+    confirmed,
+    wanted,
+    losing,
+    announced,
+    announced_all,
+    agreement,
+    hurry,
+    leaving
+  };
+  // A message of so many bytes is copied at once: its confirmation takes longer than the copy.
+  // Ping-pong of 64 KiB over 1 and 2 Gbit/s, two busy cores: 0.18 ms without confirmations, 0.69 ms
+  // when the sender awaits each.
+  static constexpr size_t kShort = 256 << 10;
   // A message that the peer has not confirmed, or that UCX still reads.
   struct Sent {
     struct Part {
@@ -100,22 +117,24 @@ class StripeLinks {
   };
   using Messages = std::list<Sent>;
 
-  size_t left() const;
-  Layout stripes_left() const;
-  uint64_t lost_mask() const;
-  bool silent(size_t stripe) const { return turns_[stripe] >= kTurns; }
+  // agreement.cc
   void tell(const Note& note) { links_[first_]->tell(note); }
   void tell_confirmations();
   void announce();
-  void post(Messages::iterator message);
   void send_again(Messages::iterator message, const std::byte* data, size_t bytes, uint64_t tag,
                   size_t carrier);
-  void keep(Messages::iterator message);
   void resume();
   void on_confirmations(const Note& note);
   void on_announced(const Note& note);
   void on_wanted(const Note& note);
   void refuse(const Note& note);
+  // stripe_links.cc
+  size_t left() const;
+  Layout stripes(bool lost) const;
+  Layout stripes_left() const { return stripes(/*lost=*/false); }
+  bool silent(size_t stripe) const { return turns_[stripe] >= kTurns; }
+  void post(Messages::iterator message);
+  void keep(Messages::iterator message);
   bool may_be_asked() const;
   void look_at_parts(const Sent& message);
   bool advance(Sent& message, Clock::time_point now);

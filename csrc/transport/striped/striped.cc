@@ -81,13 +81,7 @@ class StripedLink : public Link {
     links_->lose({stripe});
     shared_->activate(links_);
   }
-  std::vector<size_t> lost_stripes() const override {
-    std::vector<size_t> stripes;
-    for (size_t stripe = 0; stripe < links_->all().size(); ++stripe) {
-      if (links_->lost(stripe)) stripes.push_back(stripe);
-    }
-    return stripes;
-  }
+  std::vector<size_t> lost_stripes() const override { return links_->lost_stripes(); }
   void close(bool flush) override {
     links_->close(flush);
     shared_->activate(links_);
@@ -162,7 +156,7 @@ class Striped : public Transport {
   bool prepare_to_sleep() override;
 
  private:
-  bool progress_links();
+  bool progress_links(Clock::time_point now);
   void lose_failed();
 
   std::vector<Transport*> transports_;
@@ -201,14 +195,13 @@ std::optional<uint64_t> Striped::arrived(uint64_t tag, uint64_t mask) const {
     const auto links = one.lock();
     if (!links) continue;
     for (const auto& owed : links->owed()) {
-      if (((owed.tag ^ tag) & mask) == 0) return owed.tag;
+      if (owed.matches(tag, mask)) return owed.tag;
     }
   }
   return std::nullopt;
 }
 
-bool Striped::progress_links() {
-  const auto now = Clock::now();
+bool Striped::progress_links(Clock::time_point now) {
   bool moved = false;
   auto& active = shared_->active;
   for (size_t i = 0; i < active.size(); ++i) {
@@ -252,7 +245,7 @@ bool Striped::progress() {
   // move.
   const bool idle = !shared_->busy() && !std::exchange(shared_->changed, false);
   if (!moved && idle && shared_->receives.empty()) return false;
-  moved |= progress_links();
+  moved |= progress_links(now);
   return shared_->receives.collect() || moved;
 }
 
