@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-hostile vendor-wheels test-fast test-arm test-rdma test-trainers test-versions torch-suite lint build sanitized sanitize fuzz bench clean
+.PHONY: demo test test-all test-hostile vendor-wheels test-fast test-arm test-rdma test-trainers test-versions torch-suite lint build sanitized sanitize fuzz bench clean
 
 demo: build
 	$(BIN)/hetcomm demo
@@ -14,6 +14,10 @@ demo: build
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 6 ? n + 2 : 8)))
 
 test: lint build
+	$(BIN)/pytest -n $(WORKERS) --sample
+
+# Also the cases that a sample leaves out.
+test-all: lint build
 	$(BIN)/pytest -n $(WORKERS)
 
 # NVIDIA's headers and libraries of several versions, which tests/vendors needs: 0.8 GB, once.

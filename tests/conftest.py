@@ -1,4 +1,4 @@
-"""Rules for all tests: permitted skips, tests that run alone, one random seed, no deadlines."""
+"""Rules for all tests: permitted skips, tests that run alone, samples, one seed, no deadlines."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import hostile
 import pytest
+import sampled
 from failure_lines import FailureLines
 from parallel import Parallel, scheduler
 from skips import Skips
@@ -27,6 +28,11 @@ if find_spec("hypothesis"):
     hypothesis.settings.load_profile("hetcomm")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = "of tests marked sampled(count), take that many cases, by the seed"
+    parser.addoption(sampled.OPTION, action="store_true", help=text)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # pytest adds this folder to the path, where its folder torch/ would hide an absent torch.
     sys.path[:] = [entry for entry in sys.path if entry != str(Path(__file__).parent)]
@@ -38,6 +44,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # Emulated devices do all that real ones may do.
     os.environ.setdefault(hostile.VARIABLE, hostile.mixture(config.stash[SEED]))
     config.pluginmanager.register(Skips(config, Path(__file__).with_name("skips.toml"), worker))
+    if config.getoption(sampled.OPTION):
+        config.pluginmanager.register(sampled.Sampled(config.stash[SEED]))
     config.pluginmanager.register(Parallel(config) if worker else FailureLines(config))
 
 

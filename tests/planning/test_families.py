@@ -38,6 +38,7 @@ DIVIDED = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", DIVIDED)
 @pytest.mark.parametrize("family", lookalikes.DIVISIBLE)
 def test_tensor_ranks_divide_known_families(

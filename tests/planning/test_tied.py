@@ -53,6 +53,7 @@ def test_losses_equal_the_unsplit_model(job: Callable[..., Job], tmp_path: Path,
     check(job, tmp_path / "layout.json", CASES[case], partitioned=False)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("case", PARTITIONED)
 def test_losses_of_a_partition_equal_the_unsplit_model(
     job: Callable[..., Job], tmp_path: Path, case: str

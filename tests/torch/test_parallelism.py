@@ -120,6 +120,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("train", "arguments", "layout"), CASES)
 def test_losses_equal_one_process(
     job: Callable[..., Job],
