@@ -23,7 +23,10 @@ constexpr uint64_t kMaxFrame = 1 << 16;
 // A duplicate arrives only among the latest news of its origin.
 constexpr uint64_t kRememberedNews = 1024;
 constexpr size_t kMostWaiting = 256;  // records for a neighbour that has proven nothing yet
-constexpr int kFirstRefusals = 4;     // with a warning each
+// A neighbour that reads nothing gets no further news beyond so many bytes. The first of the news
+// has the cause of a failure.
+constexpr size_t kMostUnsent = 1 << 20;
+constexpr int kFirstRefusals = 4;  // with a warning each
 // After a silence the next heartbeat comes within this part of the silence: some 600 in a day.
 constexpr int kBeatsInSilence = 64;
 constexpr uint64_t kNotForwarded = uint64_t{1} << 63;  // in the number of news
@@ -91,6 +94,7 @@ void ControlPlane::wait(std::vector<std::string>& records, const std::string& re
 }
 
 void ControlPlane::send(Connection& connection, const std::string& record) {
+  if (connection.out.size() > kMostUnsent) return;
   connection.out += connection.session.seal(record);
   write(connection);
 }

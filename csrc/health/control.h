@@ -74,7 +74,7 @@ class ControlPlane {
   void await_proofs(std::chrono::nanoseconds bound);
   // Every neighbour has proven the group's key, or is given up.
   bool proven() const { return waiting_.empty(); }
-  // Sends news to all ranks.
+  // Sends news to all ranks, but not to a neighbour that has long read nothing.
   void flood(const std::string& news);
   // Sends news to a neighbour, which does not forward the news.
   void tell(int peer, const std::string& news);

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from communicators import BOUND, Call, results_of, run_ranks
@@ -32,6 +33,7 @@ from control_peers import (
 from hetcomm import _core
 from hetcomm._core import Collective, Communicator, Spec
 
+HEARTBEAT = 40  # bytes: a length and a digest
 MALFORMED = {
     "unknown-kind": packed(17),
     "empty": b"",
@@ -149,6 +151,33 @@ def test_leaving_sleeps_while_a_peer_does_not_read() -> None:
         run_ranks("abc", program, store=lambda rank: OpenStore(shared, rank, change))
     )
     assert spent[0] < 0.3
+
+
+def test_news_for_a_peer_that_does_not_read_is_bounded() -> None:
+    shared: dict[str, bytes] = {}
+    sending = int(Path("/proc/sys/net/ipv4/tcp_wmem").read_text().split()[2])  # the kernel's buffer
+    limit = (2 << 20) + sending
+    text = b"x" * 60_000
+
+    def program(communicator: Communicator) -> int:
+        all_reduce(communicator)
+        if communicator.rank != 0:
+            all_reduce(communicator)
+            return 0
+        with introduced(shared, 0, 1) as reader, introduced(shared, 0, 2) as writer:
+            reader.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+            for number in range(2 * limit // len(text)):  # rank 0 forwards it to rank 1
+                writer.send(news(2, (1 << 40) + number, packed(REFUSAL, 1 << 30, 1, text)))
+            writer.socket.shutdown(socket.SHUT_WR)
+            writer.read_to_the_end()  # rank 0 has read all
+            came = 0
+            while len(part := reader.socket.recv(1 << 20)) > HEARTBEAT:
+                came += len(part)
+        all_reduce(communicator)
+        return came
+
+    came = results_of(run_ranks("abc", program, store=lambda rank: OpenStore(shared, rank)))[0]
+    assert 1 << 20 < came < limit, came
 
 
 def unreachable(shared: dict[str, bytes], ports: dict[int, int]) -> Callable[[int], OpenStore]:
