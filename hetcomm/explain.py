@@ -20,6 +20,7 @@ from hetcomm.bench.case import KINDS, unknown
 from hetcomm.bench.table import number_table
 from hetcomm.emulate import ClusterError, cluster
 from hetcomm.explain_plan import Explanation, Leg, Saving, describe, explanation
+from hetcomm.files import link_profile
 
 # The assumed rate of an unshaped port.
 UNSHAPED_BYTES_PER_SECOND = 1_250_000_000
@@ -201,16 +202,6 @@ def _time(nanoseconds: int) -> str:
     return text
 
 
-def _load(file: Path) -> _core.Profile:
-    try:
-        return _core.Profile(file.read_text(), str(file))
-    except (OSError, UnicodeDecodeError) as error:
-        raise _core.InvalidArgumentError(
-            f"--profile: expected a profile of hetcomm tune in {file}: {error}; make one by "
-            f"`hetcomm tune {file}`"
-        ) from None
-
-
 def _with_cores(topology: _core.Topology, profile: _core.Profile | None) -> _core.Topology:
     """Gives ranks of a described cluster the processors of the profile's hosts."""
     if profile is None:
@@ -277,7 +268,7 @@ def explain(
         )
     if order is not None and islands is None:
         raise _core.InvalidArgumentError("--order needs --islands; a cluster file has its own")
-    speeds = _core.Profile.setting() if profile is None else _load(profile)
+    speeds = _core.Profile.setting() if profile is None else link_profile("--profile", profile)
     chosen = _chosen_topology(topology, islands, bandwidth, order, timeout, speeds)
     if chosen is None:
         return

@@ -1,4 +1,4 @@
-"""Files that a command writes: clear errors before and after the work."""
+"""Files that a command reads and writes, with clear errors."""
 
 from __future__ import annotations
 
@@ -27,3 +27,14 @@ def writing(option: str, file: Path) -> Iterator[None]:
             f"{option}: expected a file that can be written, got {file}: {error.strerror}; "
             "choose another path"
         ) from error
+
+
+def link_profile(option: str, file: Path) -> _core.Profile:
+    """The profile of `hetcomm tune` in the file. Raises InvalidArgumentError if there is none."""
+    try:
+        return _core.Profile(file.read_text(), str(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise _core.InvalidArgumentError(
+            f"{option}: expected a profile of hetcomm tune in {file}: {error}; make one by "
+            f"`hetcomm tune {file}`"
+        ) from None

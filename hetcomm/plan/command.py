@@ -14,7 +14,7 @@ from rich.console import Console
 from hetcomm import _core
 from hetcomm.emulate import ClusterError
 from hetcomm.emulate.cluster import Cluster, load
-from hetcomm.files import writing
+from hetcomm.files import link_profile, writing
 from hetcomm.plan.join import join
 from hetcomm.plan.layout import SCHEDULES
 from hetcomm.plan.model import Model
@@ -95,7 +95,7 @@ def plan(
         measured,
         batch,
         limits,
-        None if links is None else _links(links),
+        None if links is None else link_profile("--links", links),
     )
     Console().print(render(proposal))
     for option, path, text in (
@@ -140,11 +140,3 @@ def _schedules(names: list[str] | None) -> list[str]:
         if name not in SCHEDULES:
             refuse("--schedule", f"one of {', '.join(SCHEDULES)}", name, "choose one of these")
     return list(dict.fromkeys(names or Limits.schedules))
-
-
-def _links(file: Path) -> _core.Profile:
-    try:
-        return _core.Profile(file.read_text(), str(file))
-    except (OSError, UnicodeDecodeError) as error:
-        text = f"--links: expected a profile of hetcomm tune in {file}: {error}"
-        raise _core.InvalidArgumentError(f"{text}; make one by hetcomm tune {file}") from None
