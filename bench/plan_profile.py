@@ -19,7 +19,7 @@ import torch
 from torch.nn import functional
 
 from hetcomm.explain import islands_of, topology_of
-from hetcomm.plan import Layout, Model, Planned, Profile, Replica, Runtime, Stage, predict
+from hetcomm.plan import Layout, Model, PlannedNetwork, Profile, Replica, Runtime, Stage, predict
 from hetcomm.plan.measure.layers import plain
 from hetcomm.plan.measure.measurement import Effort, Measurement
 
@@ -39,7 +39,7 @@ def profile_of(model: Model, seconds: float) -> Profile:
 def predicted(profile: Profile, model: Model, samples: int, count: int) -> tuple[float, float]:
     """Seconds, and the error that the profile states."""
     layout = Layout((Stage(((0, model.layers),), (Replica((0,)),)),), samples * count, samples)
-    network = Planned(topology_of(islands_of("1", "10gbit", "block")))
+    network = PlannedNetwork(topology_of(islands_of("1", "10gbit", "block")))
     found = predict(model, layout, profile, network, ["cpu"], Runtime())
     return found.seconds, found.error
 

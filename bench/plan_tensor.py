@@ -22,7 +22,7 @@ from torch.nn import functional
 from hetcomm import plan
 from hetcomm.bench.control import ControlChannel
 from hetcomm.explain import islands_of, topology_of
-from hetcomm.plan import Layout, Model, Planned, Profile, Replica, Stage, predict
+from hetcomm.plan import Layout, Model, PlannedNetwork, Profile, Replica, Stage, predict
 from hetcomm.plan.measure.job import measure
 from hetcomm.plan.measure.layers import divide, plain
 from hetcomm.plan.measure.measurement import Effort
@@ -77,7 +77,7 @@ def main() -> None:
     torch.set_num_threads(1)
     profile = profile_of(arguments.seconds)
     dist.init_process_group("hetcomm")
-    network = Planned(topology_of(islands_of("2", "10gbit", "block")))
+    network = PlannedNetwork(topology_of(islands_of("2", "10gbit", "block")))
     for name, replicas in LAYOUTS.items():
         stages = (Stage(((0, GPT.layers),), replicas),)
         layout = Layout(stages, SAMPLES * COUNT * len(replicas), SAMPLES)

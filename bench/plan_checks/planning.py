@@ -9,7 +9,7 @@ from typing import Any
 
 from hetcomm.emulate import Cluster
 from hetcomm.explain import topology_of
-from hetcomm.plan import Device, Limits, Planned, Profile, Row, propose
+from hetcomm.plan import Device, Limits, PlannedNetwork, Profile, Row, propose
 from hetcomm.plan.profile import HostWork
 from hetcomm.plan.search.search import predicted
 from plan_checks.cases import CLUSTERS, JOBS, Job
@@ -50,7 +50,7 @@ def limits_of(spec: dict[str, Any]) -> Limits:
 def planned(spec: dict[str, Any], every: list[Any]) -> dict[str, Any]:
     """What to run, with predictions: collectives, and layouts of each model."""
     cluster = CLUSTERS[spec["cluster"]]
-    network = Planned(topology_of(cluster))
+    network = PlannedNetwork(topology_of(cluster))
     everyone = list(range(cluster.ranks))
     ends = sorted({first(cluster, place) for place in range(len(cluster.hosts))})
     groups = [everyone, ends] if len(ends) < len(everyone) else [everyone]

@@ -16,7 +16,7 @@ def layers(model: plan.Model) -> Sequence[nn.Module]:
     return list(build_model(model.hidden, model.blocks, model.heads, model.sequence, seed=0))
 
 
-class Planned:
+class PlannedTraining:
     """Runs the layout of a file. Each rank keeps its own layers of the model."""
 
     def __init__(

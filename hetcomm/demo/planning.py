@@ -20,7 +20,7 @@ from hetcomm.plan import (
     Layout,
     Limits,
     Model,
-    Planned,
+    PlannedNetwork,
     Profile,
     Replica,
     Runtime,
@@ -115,7 +115,7 @@ def make_plan(
     proposal = propose(cluster, model, profile, settings.batch, LIMITS, links)
     proposal.best.layout.save(file)
     planned = train(console, "planned", "hetcomm", settings, folder / "planned", plan=file)
-    network = Planned(topology_of(cluster), links)
+    network = PlannedNetwork(topology_of(cluster), links)
     kinds = [cluster.hosts[place].kind for place in cluster.placement]
     cases = []
     for training in by_hand:

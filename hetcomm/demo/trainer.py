@@ -206,9 +206,9 @@ class Pipeline:
 def layout_of(model: nn.Sequential, arguments: argparse.Namespace, hosts: list[str]) -> Any:
     """What carries out the steps. hosts: of all ranks."""
     if arguments.layout == "planned":
-        from hetcomm.demo.planned import Planned
+        from hetcomm.demo.planned import PlannedTraining
 
-        return Planned(model, arguments.plan, arguments.context, arguments.learning_rate)
+        return PlannedTraining(model, arguments.plan, arguments.context, arguments.learning_rate)
     if arguments.layout == "pipeline":
         return Pipeline(model, arguments, hosts)
     return DataParallel(model, arguments)

@@ -8,7 +8,7 @@ replace the function.
 """
 
 from hetcomm.partitioning.feedback import LoadPlanner
-from hetcomm.partitioning.memory import Memory, predict
+from hetcomm.partitioning.memory import Memory, predict_memory
 from hetcomm.partitioning.partition import Partition, partition
 
-__all__ = ["LoadPlanner", "Memory", "Partition", "partition", "predict"]
+__all__ = ["LoadPlanner", "Memory", "Partition", "partition", "predict_memory"]

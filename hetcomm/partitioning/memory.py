@@ -28,7 +28,7 @@ class Memory:
         return self.weights + self.gradients + self.optimizer + self.feedback
 
 
-def predict(
+def predict_memory(
     parameters: int,
     weights: int = 1,
     gradients: int = 1,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hetcomm.plan.layout import Layout, Replica, Stage
 from hetcomm.plan.model import Model
 from hetcomm.plan.prediction.memory import Memory
-from hetcomm.plan.prediction.network import Curve, Curves, Network, Place, Planned
+from hetcomm.plan.prediction.network import Curve, Curves, Network, Place, PlannedNetwork
 from hetcomm.plan.prediction.predict import Prediction, predict
 from hetcomm.plan.prediction.runtime import HostPath, Runtime
 from hetcomm.plan.profile import Device, Profile, Row
@@ -47,7 +47,7 @@ __all__ = [
     "Model",
     "Network",
     "Place",
-    "Planned",
+    "PlannedNetwork",
     "Prediction",
     "Profile",
     "Replica",

@@ -11,7 +11,7 @@ import hetcomm
 from hetcomm import _core
 from hetcomm.explain import islands_of, topology_of
 from hetcomm.explain_plan import explanation, planner_of
-from hetcomm.plan import Curve, Curves, Place, Planned
+from hetcomm.plan import Curve, Curves, Place, PlannedNetwork
 from hetcomm.plan.prediction.links import links_of
 from hetcomm.plan.prediction.network import levels_of
 
@@ -72,8 +72,8 @@ def test_levels_part_a_group() -> None:
         levels_of(four, [0], "rack")
 
 
-def planned(sizes: str = "2+2", rate: str = "1gbit") -> Planned:
-    return Planned(topology_of(islands_of(sizes, rate, "block")))
+def planned(sizes: str = "2+2", rate: str = "1gbit") -> PlannedNetwork:
+    return PlannedNetwork(topology_of(islands_of(sizes, rate, "block")))
 
 
 def test_plans_are_priced_as_by_the_core() -> None:
@@ -114,7 +114,7 @@ def tuned(bandwidth: int, nics: str = "ethernet:125000000") -> _core.Profile:
 
 def test_measured_links_count_for_groups_that_share_them() -> None:
     topology = topology_of(islands_of("2+2", "1gbit", "block"))
-    whole, half = (Planned(topology, tuned(rate)) for rate in (100_000_000, 50_000_000))
+    whole, half = (PlannedNetwork(topology, tuned(rate)) for rate in (100_000_000, 50_000_000))
     one, both = (((0, 2),), ((0, 2), (1, 3)))
     for groups in (one, both):
         seconds = whole.collective("all_reduce", groups, 64 << 20)
@@ -123,7 +123,7 @@ def test_measured_links_count_for_groups_that_share_them() -> None:
         )
         least = len(groups) * (64 << 20) / 100_000_000
         assert seconds == pytest.approx(least, rel=0.3)
-    other = Planned(topology, tuned(100_000_000, "ethernet:250000000"))
+    other = PlannedNetwork(topology, tuned(100_000_000, "ethernet:250000000"))
     with pytest.raises(
         hetcomm.InvalidArgumentError, match=r"NICs ethernet:125000000, got .*25000000"
     ):
@@ -135,12 +135,12 @@ def test_the_profile_of_the_environment_prices_plans_too(
 ) -> None:
     topology = topology_of(islands_of("2+2", "1gbit", "block"))
     measured = links_of(tuned(50_000_000), topology, topology, 1)
-    given = Planned(topology, measured).collective("all_reduce", [(0, 2)], 64 << 20)
+    given = PlannedNetwork(topology, measured).collective("all_reduce", [(0, 2)], 64 << 20)
     spec = _core.Spec(_core.Collective.all_reduce, count=1 << 20)
     explained = explanation(topology, spec, [0], measured)
     (tmp_path / "job.profile").write_text(str(measured))
     monkeypatch.setenv("HETCOMM_PROFILE", str(tmp_path / "job.profile"))
-    assert Planned(topology).collective("all_reduce", [(0, 2)], 64 << 20) == given
+    assert PlannedNetwork(topology).collective("all_reduce", [(0, 2)], 64 << 20) == given
     assert explanation(topology, spec, [0]).candidates == explained.candidates
 
 
@@ -164,5 +164,5 @@ def test_hosts_without_links_are_refused() -> None:
         return _core.Topology(infos)
 
     with pytest.raises(hetcomm.InvalidArgumentError, match=r"host 0: .*got 0; give the host a NIC"):
-        Planned(without("1+1"))
-    assert Planned(without("2")).collective("all_reduce", [[0, 1]], 1 << 20) > 0
+        PlannedNetwork(without("1+1"))
+    assert PlannedNetwork(without("2")).collective("all_reduce", [[0, 1]], 1 << 20) > 0

@@ -11,7 +11,7 @@ from planned import MODEL, layout, network, profile
 
 import hetcomm
 from hetcomm.explain import islands_of, topology_of
-from hetcomm.plan import Layout, Planned, Prediction, Replica, Runtime, Stage, predict
+from hetcomm.plan import Layout, PlannedNetwork, Prediction, Replica, Runtime, Stage, predict
 from hetcomm.plan.prediction.synchronize import waves
 from hetcomm.plan.profile import HostWork
 
@@ -294,7 +294,7 @@ def test_hetcomms_own_plans_predict_a_step() -> None:
 
     def reduction(codec: str) -> float:
         plan = layout((6,), replicas=4, batch=32, codec=codec)
-        found = predict(MODEL, plan, profile(), Planned(topology), ["fast"] * 4, QUIET)
+        found = predict(MODEL, plan, profile(), PlannedNetwork(topology), ["fast"] * 4, QUIET)
         return found.parts[0, 0]["gradients"]
 
     assert reduction("none") >= MODEL.total * 4 / 125e6
@@ -306,7 +306,7 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         of(layout((3, 4)))
     with pytest.raises(hetcomm.InvalidArgumentError, match="a kind for each rank up to 1, got 1"):
         predict(MODEL, layout((3, 3)), profile(), network(2), ["fast"])
-    for small in (network(1), Planned(topology_of(islands_of("1", "1gbit", "block")))):
+    for small in (network(1), PlannedNetwork(topology_of(islands_of("1", "1gbit", "block")))):
         with pytest.raises(hetcomm.InvalidArgumentError, match="ranks up to 1, got 1 ranks"):
             predict(MODEL, layout((3, 3)), profile(), small, ["fast"] * 2)
     with pytest.raises(hetcomm.InvalidArgumentError, match=r"tensor degree: .* a divisor of 4"):

@@ -14,7 +14,7 @@ from plan_inputs import DEVICES, cluster_of, profile_of, small_model
 
 from hetcomm.emulate import Cluster, Host, Nic
 from hetcomm.explain import topology_of
-from hetcomm.plan import Planned, Runtime
+from hetcomm.plan import PlannedNetwork, Runtime
 from hetcomm.plan.layout import Layout, Replica, Stage
 from hetcomm.plan.model import Model
 from hetcomm.plan.prediction.runtime import HETCOMM
@@ -46,7 +46,7 @@ def search_of(
     chunks: Sequence[int] = (2,),
 ) -> Search:
     devices = {name: replace(device, memory=memory) for name, device in DEVICES.items()}
-    network = Planned(topology_of(cluster))
+    network = PlannedNetwork(topology_of(cluster))
     kinds = [cluster.hosts[place].kind for place in cluster.placement]
     profile = profile_of(model, devices, tensors=(1, 2), micro_batches=(1, 2))
     profile = replace(profile, host_work=dict.fromkeys(devices, work))

@@ -9,7 +9,7 @@ from plan_inputs import DEVICES, cluster_of, profile_of, small_model
 
 from hetcomm.emulate import Cluster, Host, Nic
 from hetcomm.explain import topology_of
-from hetcomm.plan import Planned, Runtime
+from hetcomm.plan import PlannedNetwork, Runtime
 from hetcomm.plan.layout import SCHEDULES
 from hetcomm.plan.prediction.schedules import order
 from hetcomm.plan.search.pools import pools_of
@@ -66,7 +66,7 @@ def test_levels_that_differ(vendors: tuple[str, ...], expected: list[str]) -> No
     problem = Problem(
         model,
         profile_of(model, DEVICES),
-        Planned(topology_of(cluster)),
+        PlannedNetwork(topology_of(cluster)),
         [],
         pools_of(cluster),
         Runtime(),
@@ -77,11 +77,13 @@ def test_levels_that_differ(vendors: tuple[str, ...], expected: list[str]) -> No
 @pytest.mark.parametrize("name", ["all_reduce", "all_gather", "reduce_scatter"])
 @pytest.mark.parametrize("counts", [{"A100": 32}, {"A100": 24, "V100": 24}])
 def test_large_groups_cost_about_what_their_plans_cost(name: str, counts: dict[str, int]) -> None:
-    class Exact(Planned):
+    class Exact(PlannedNetwork):
         LARGEST = 64
 
     cluster = cluster_of(counts, ranks=2)
     topology = topology_of(cluster)
     group = [list(range(0, cluster.ranks, 2)), list(range(1, cluster.ranks, 2))]
     seconds = Exact(topology).collective(name, group, 100 << 20)
-    assert Planned(topology).collective(name, group, 100 << 20) == pytest.approx(seconds, rel=0.05)
+    assert PlannedNetwork(topology).collective(name, group, 100 << 20) == pytest.approx(
+        seconds, rel=0.05
+    )

@@ -14,7 +14,7 @@ from ranks import Job, values
 from torch import nn
 
 import hetcomm
-from hetcomm.partitioning import Partition, predict
+from hetcomm.partitioning import Partition, predict_memory
 
 Levels = tuple[str, str, str]
 RANKS = {"rank": 1, "host": 2, "cluster": 4}
@@ -65,8 +65,8 @@ def test_memory_is_that_of_the_formula(job: Callable[..., Job], dtype: Any) -> N
     for result in values(job("abab"), held, dtype):
         for levels, parameters, padding, actual, predicted, gathered, cleared in result:
             ranks = [RANKS[level] for level in levels]
-            assert predicted == predict(parameters, *ranks, **bytes_of), levels
-            padded = predict(parameters + padding, *ranks, **bytes_of)
+            assert predicted == predict_memory(parameters, *ranks, **bytes_of), levels
+            padded = predict_memory(parameters + padding, *ranks, **bytes_of)
             assert actual.weights == padded.weights, levels
             assert actual.gradients == padded.gradients, levels
             # Moments have no padding. All of it may be on one rank.
@@ -77,7 +77,7 @@ def test_memory_is_that_of_the_formula(job: Callable[..., Job], dtype: Any) -> N
 
 
 def test_formula_is_that_of_the_paper() -> None:
-    assert predict(20, 2, 8, 16).total == 2 * 20 / 2 + 2 * 20 / 8 + 12 * 20 / 16
+    assert predict_memory(20, 2, 8, 16).total == 2 * 20 / 2 + 2 * 20 / 8 + 12 * 20 / 16
 
 
 def watch(rank: int, size: int, prefetch: bool) -> tuple[list[int], list[int]]:

@@ -216,7 +216,7 @@ def _describe(info: _core.RankInfo) -> tuple[object, ...]:
     return (info.vendor, info.memory.name, info.cores, nics)
 
 
-class Planned:
+class PlannedNetwork:
     """A network whose times are those of hetcomm's own plans, priced by the core's cost model.
 
     topology: of all ranks of the job, as hetcomm.explain.topology_of() makes it of a cluster file.

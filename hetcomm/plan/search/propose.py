@@ -10,7 +10,7 @@ from hetcomm.emulate.cluster import Cluster
 from hetcomm.explain import topology_of
 from hetcomm.plan.layout import SCHEDULES
 from hetcomm.plan.model import Model
-from hetcomm.plan.prediction.network import Planned
+from hetcomm.plan.prediction.network import PlannedNetwork
 from hetcomm.plan.prediction.runtime import HETCOMM
 from hetcomm.plan.profile import Profile
 from hetcomm.plan.refuse import not_negative, one_of, positive, refuse, whole
@@ -119,7 +119,7 @@ def search_of(
     links: _core.Profile | None,
 ) -> Search:
     """The search of propose(), before its first step."""
-    network = Planned(topology_of(cluster), links)
+    network = PlannedNetwork(topology_of(cluster), links)
     kinds = [cluster.hosts[place].kind for place in cluster.placement]
     scaled = limits.tensors is not None
     # Ranks that share processors gather weights at the cost of passes, not beside them.

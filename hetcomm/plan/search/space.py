@@ -57,7 +57,7 @@ class Space:
 
 
 @dataclass(frozen=True)
-class Choice:
+class PoolStages:
     """Consecutive stages on a pool: their number, tensor degree, and blocks in a second."""
 
     stages: int
@@ -94,7 +94,7 @@ def stage_shapes(
     """
     replicas, micro_batch, context = group
     choices = [
-        [Choice(0, 1, 0.0), *_choices(space, prices, index, group)]
+        [PoolStages(0, 1, 0.0), *_choices(space, prices, index, group)]
         for index in range(len(space.pools))
     ]
     work = space.batch // (replicas * micro_batch) * (space.layers - 2)
@@ -244,12 +244,12 @@ def _tensors(
 
 def _choices(
     space: Space, prices: Prices, index: int, group: tuple[int, int, int]
-) -> Iterator[Choice]:
+) -> Iterator[PoolStages]:
     replicas, _, context = group
     for tensor, each in _tensors(space, prices, index, group):
         most = space.pools[index].capacity(tensor * context) // replicas
         for stages in range(1, min(most, space.layers) + 1):
-            yield Choice(stages, tensor, stages / each)
+            yield PoolStages(stages, tensor, stages / each)
 
 
 def _shares(
