@@ -58,7 +58,7 @@ Work start_message(Communicator& communicator, Collective direction, const py::o
       communicator.recv(array->data(), array->dtype(), array->count(), peer, tag, options), array);
 }
 
-void bind(py::module_& module) {
+void bind_array_calls(py::module_& module) {
   module.def("start_collective", &start_collective, py::arg("communicator"), py::arg("collective"),
              py::arg("input"), py::arg("output"), py::arg("op"), py::arg("factor"), py::arg("root"),
              py::arg("will_wait"), py::arg("timeout"), py::arg("stream"), py::arg("dlpack_stream"),
@@ -72,7 +72,7 @@ void bind(py::module_& module) {
              "Starts a send or a receive. A receive with a negative `peer` is from any rank.");
 }
 
-const Binding binding(50, bind);
+const Binding array_calls_binding(50, bind_array_calls);
 
 }  // namespace
 }  // namespace hetcomm

@@ -49,7 +49,7 @@ py::object exception_of(const Status& status) {
   return error;
 }
 
-void bind(py::module_& module) {
+void bind_base(py::module_& module) {
   base_error = PyErr_NewExceptionWithDoc(
       "hetcomm.Error",
       "Base of every hetcomm error. Attributes: rank (noticed the error), peer (is the cause), "
@@ -143,7 +143,7 @@ void bind(py::module_& module) {
       py::module_::import("hetcomm._wheels").attr("folders")().cast<std::vector<std::string>>());
 }
 
-const Binding binding(0, bind);
+const Binding base_binding(0, bind_base);
 
 }  // namespace
 }  // namespace hetcomm

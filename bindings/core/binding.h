@@ -16,7 +16,8 @@ void enumerate(pybind11::module_& module, const char* type, const char* doc, Val
   }
 }
 
-// Adds one concept to hetcomm._core by a file-level `const Binding binding(order, function)`.
+// Adds one concept to hetcomm._core by a file-level `const Binding codec_binding(10, bind_codec)`.
+// The names are distinct, because the build joins several of these files.
 // Lower orders run first: base 0, device and topology 10, plan 20, island and transport 30,
 // comm 40, dumps 41.
 struct Binding {

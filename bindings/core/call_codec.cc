@@ -42,7 +42,7 @@ size_t bytes(const Feedback& feedback) {
   return all;
 }
 
-void bind(py::module_& module) {
+void bind_call_codec(py::module_& module) {
   py::class_<Residual, std::shared_ptr<Residual>>(
       module, "Residual", py::buffer_protocol(),
       "A buffer of float32: what lossy codecs have lost of one tensor so far.")
@@ -76,7 +76,7 @@ void bind(py::module_& module) {
           py::arg("next"), "Makes `next` the codec of this thread. Returns the one before.");
 }
 
-const Binding binding(11, bind);
+const Binding call_codec_binding(11, bind_call_codec);
 
 }  // namespace
 }  // namespace hetcomm

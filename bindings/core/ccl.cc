@@ -105,7 +105,7 @@ const Vendor& row(const std::string& vendor) {
   throw Error(Code::invalid_argument, "expected a vendor with a native library; got " + vendor);
 }
 
-void bind(py::module_& module) {
+void bind_ccl(py::module_& module) {
   using Release = py::call_guard<py::gil_scoped_release>;
   module.def(
       "make_ccl_id",
@@ -156,7 +156,7 @@ void bind(py::module_& module) {
       .def_property_readonly("stream", &CclDriver::stream);
 }
 
-const Binding binding(30, bind);
+const Binding ccl_binding(30, bind_ccl);
 
 }  // namespace
 }  // namespace hetcomm

@@ -7,13 +7,13 @@
 #include <optional>
 #include <string>
 
+#include "core/arguments.h"
 #include "core/binding.h"
 #include "core/bytes.h"
 
 namespace py = pybind11;
 
 namespace hetcomm {
-namespace {
 
 const Codec& codec_named(const std::string& name, Dtype dtype) {
   const CodecSetting setting = codec_setting(name);
@@ -24,6 +24,8 @@ const Codec& codec_named(const std::string& name, Dtype dtype) {
   throw Error(Code::invalid_argument, name + ": expected a dtype that the codec encodes; got " +
                                           hetcomm::name(dtype) + "; send it as it is");
 }
+
+namespace {
 
 size_t capacity(const std::string& name, Dtype dtype, size_t count) {
   return codec_named(name, dtype).capacity(dtype, count);
@@ -94,7 +96,7 @@ void sum(const std::string& name, Dtype dtype, py::handle target_object, py::obj
   check(status);
 }
 
-void bind(py::module_& module) {
+void bind_codec(py::module_& module) {
   module.def(
       "codecs",
       [] {
@@ -134,7 +136,7 @@ void bind(py::module_& module) {
              "may be None, or the target. Lossy codecs alone.");
 }
 
-const Binding binding(10, bind);
+const Binding codec_binding(10, bind_codec);
 
 }  // namespace
 }  // namespace hetcomm

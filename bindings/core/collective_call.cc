@@ -132,7 +132,7 @@ py::object collective_call(const py::object& communicator) {
   return py::reinterpret_steal<py::object>(PyCFunction_New(&method, capsule.ptr()));
 }
 
-void bind(py::module_& module) {
+void bind_collective_call(py::module_& module) {
   module.def(
       "collective_call", &collective_call, py::arg("communicator"),
       "A function (self, collective: int, input, output, op: str, factor, root, stream, "
@@ -141,7 +141,7 @@ void bind(py::module_& module) {
       "codec of their own, for devices and for arrays that need a copy.");
 }
 
-const Binding binding(50, bind);
+const Binding collective_call_binding(50, bind_collective_call);
 
 }  // namespace
 }  // namespace hetcomm

@@ -171,7 +171,7 @@ void end_process() {
   shut_down();
 }
 
-void bind(py::module_& module) {
+void bind_comm(py::module_& module) {
   py::class_<Store, PythonStore>(
       module, "Store",
       "The place where ranks find each other. Derive and define "
@@ -340,7 +340,7 @@ void bind(py::module_& module) {
   py::module_::import("atexit").attr("register")(module.attr("shut_down"));
 }
 
-const Binding binding(40, bind);
+const Binding comm_binding(40, bind_comm);
 
 }  // namespace
 }  // namespace hetcomm

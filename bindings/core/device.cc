@@ -10,6 +10,7 @@
 
 #include "base/instruction_set.h"
 #include "base/status.h"
+#include "core/arguments.h"
 #include "core/binding.h"
 #include "core/bytes.h"
 #include "device/reduce.h"
@@ -51,10 +52,6 @@ void reduce_buffers(Dtype dtype, ReduceOp op, py::handle target_object,
   }
 }
 
-// Memory, streams and events are addresses in Python.
-void* pointer(uintptr_t address) { return reinterpret_cast<void*>(address); }
-uintptr_t address(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
-
 void call_python(void* argument) {
   const py::gil_scoped_acquire acquire;
   const std::unique_ptr<py::function> function(static_cast<py::function*>(argument));
@@ -72,7 +69,7 @@ bool passed(Device& device, uintptr_t event) {
   return over;
 }
 
-void bind_device(py::module_& module) {
+void bind_class_device(py::module_& module) {
   using Released = py::call_guard<py::gil_scoped_release>;
   py::class_<Device, std::shared_ptr<Device>>(
       module, "Device",
@@ -152,8 +149,8 @@ void bind_device(py::module_& module) {
       .def_static("rounded", &Pool::rounded);
 }
 
-void bind(py::module_& module) {
-  bind_device(module);
+void bind_device(py::module_& module) {
+  bind_class_device(module);
   module.def("reduce", &reduce_buffers, py::arg("dtype"), py::arg("op"), py::arg("target"),
              py::arg("sources"), py::arg("factor") = 1.0,
              "target[i] = sources[0][i] op sources[1][i] op ..., in that order; for average and "
@@ -168,7 +165,7 @@ void bind(py::module_& module) {
       "raises InvalidArgumentError where the processor lacks that one.");
 }
 
-const Binding binding(10, bind);
+const Binding device_binding(10, bind_device);
 
 }  // namespace
 }  // namespace hetcomm

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "codec/codec.h"
+#include "core/arguments.h"
 #include "core/binding.h"
 #include "device/kernel_cache.h"
 
@@ -17,8 +18,6 @@ namespace {
 
 using Address = uintptr_t;
 
-void* pointer(Address address) { return reinterpret_cast<void*>(address); }
-
 std::vector<const void*> pointers(const std::vector<Address>& addresses) {
   std::vector<const void*> all;
   for (Address address : addresses) all.push_back(pointer(address));
@@ -28,13 +27,6 @@ std::vector<const void*> pointers(const std::vector<Address>& addresses) {
 const Vendor& vendor_named(const std::string& name) {
   if (const Vendor* vendor = find_vendor(name)) return *vendor;
   throw Error(Code::invalid_argument, "expected a vendor with device memory; got " + name);
-}
-
-// Throws Error(invalid_argument).
-const Codec& codec_named(const std::string& name, Dtype dtype) {
-  const CodecSetting setting = codec_setting(name);
-  if (setting.codec && setting.codec->encodes(dtype)) return *setting.codec;
-  throw Error(Code::invalid_argument, name + ": expected a codec for " + hetcomm::name(dtype));
 }
 
 // The parts of a launch, so that a test can run it by itself.
@@ -88,7 +80,7 @@ void bind_launches(py::module_& module) {
   });
 }
 
-void bind(py::module_& module) {
+void bind_device_kernels(py::module_& module) {
   using Released = py::call_guard<py::gil_scoped_release>;
   module.def("device_text", &device_text, "The source of all device kernels.");
   module.def(
@@ -187,7 +179,7 @@ void bind(py::module_& module) {
 }
 
 // After the binding of Device, which has order 10.
-const Binding binding(11, bind);
+const Binding device_kernels_binding(11, bind_device_kernels);
 
 }  // namespace
 }  // namespace hetcomm

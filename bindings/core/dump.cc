@@ -16,7 +16,7 @@ namespace {
 // Longer than any group awaits answers.
 constexpr std::chrono::seconds kBound(5);
 
-void bind(py::module_& module) {
+void bind_dump(py::module_& module) {
   module.def(
       "dump",
       [](const std::string& why, bool trace) {
@@ -36,7 +36,7 @@ void bind(py::module_& module) {
       "the log gets them.");
 }
 
-const Binding binding(41, bind);
+const Binding dump_binding(41, bind_dump);
 
 }  // namespace
 }  // namespace hetcomm

@@ -146,7 +146,7 @@ IslandPiece piece(int from, int to, uintptr_t source, uintptr_t target, int64_t 
           reinterpret_cast<std::byte*>(target), count};
 }
 
-void bind(py::module_& module) {
+void bind_island(py::module_& module) {
   using Release = py::call_guard<py::gil_scoped_release>;
   py::class_<IslandCall>(module, "IslandCall")
       .def(py::init(
@@ -211,7 +211,7 @@ void bind(py::module_& module) {
       .def("direct_calls", &IslandDriver::direct_calls);
 }
 
-const Binding binding(30, bind);
+const Binding island_binding(30, bind_island);
 
 }  // namespace
 }  // namespace hetcomm

@@ -67,7 +67,7 @@ void bind_spec(py::module_& module) {
       .def("largest_buffer", &largest_buffer, py::arg("size"),
            "Bytes of the largest buffer that any of `size` ranks supplies.")
       .def(py::self == py::self)
-      .def("__hash__", &hash)
+      .def("__hash__", py::overload_cast<const Spec&>(&hash))
       .def("__repr__", [](const Spec& self) { return "<Spec " + describe(self) + ">"; });
 }
 
@@ -152,7 +152,7 @@ void bind_steps(py::module_& module) {
       .def("__repr__", [](const Step& self) { return "<Step " + describe(self) + ">"; });
 }
 
-void bind(py::module_& module) {
+void bind_plan(py::module_& module) {
   bind_spec(module);
   bind_steps(module);
   py::class_<Plan, std::shared_ptr<Plan>>(
@@ -200,7 +200,7 @@ void bind_message_plan(py::module_& module) {
              "What one rank does to send to a peer, or to receive from it.");
 }
 
-const Binding binding(20, bind);
+const Binding plan_binding(20, bind_plan);
 const Binding messages(20, bind_message_plan);
 
 }  // namespace

@@ -38,7 +38,7 @@ void bind_table(py::module_& module) {
       .def("__str__", &SelectionTable::text);
 }
 
-void bind(py::module_& module) {
+void bind_plan_planner(py::module_& module) {
   bind_table(module);
   py::class_<Algorithm, std::unique_ptr<Algorithm, py::nodelete>>(module, "Algorithm",
                                                                   "One way to do a collective.")
@@ -136,7 +136,7 @@ void bind(py::module_& module) {
       .def_property_readonly("table", &Planner::table);
 }
 
-const Binding binding(21, bind);
+const Binding plan_planner_binding(21, bind_plan_planner);
 
 }  // namespace
 }  // namespace hetcomm

@@ -28,7 +28,7 @@ std::vector<std::tuple<int64_t, int64_t, int64_t, Curves>> islands_of(const Prof
   return islands;
 }
 
-void bind(py::module_& module) {
+void bind_plan_profile(py::module_& module) {
   py::class_<Profile, std::shared_ptr<Profile>> profile(
       module, "Profile",
       "The results of hetcomm tune, from their text; `source` is for messages. Raises "
@@ -63,7 +63,8 @@ void bind(py::module_& module) {
   module.def("profiled_collectives", &profiled_collectives);
 }
 
-const Binding binding(19, bind);  // before the cost model, whose parameters have one
+// Before the cost model, whose parameters have one.
+const Binding plan_profile_binding(19, bind_plan_profile);
 
 }  // namespace
 }  // namespace hetcomm

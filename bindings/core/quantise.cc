@@ -71,7 +71,7 @@ void dequantise_buffers(Dtype dtype, const Quantisation& quantisation, py::handl
              static_cast<int>(pointers.size()), count);
 }
 
-void bind(py::module_& module) {
+void bind_quantise(py::module_& module) {
   module.def("cast", &cast_buffers, py::arg("to"), py::arg("target"), py::arg("source_dtype"),
              py::arg("source"),
              "target[i] = source[i] in another floating dtype, rounded once to nearest even.");
@@ -95,7 +95,7 @@ void bind(py::module_& module) {
              "in that order and rounded once. `first` may be the target.");
 }
 
-const Binding binding(10, bind);
+const Binding quantise_binding(10, bind_quantise);
 
 }  // namespace
 }  // namespace hetcomm

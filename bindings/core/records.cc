@@ -49,7 +49,7 @@ const std::map<std::string, Reader>& readers() {
   return *all;
 }
 
-void bind(py::module_& module) {
+void bind_records(py::module_& module) {
   module.def("record_kinds", [] {
     py::list kinds;
     for (const auto& [kind, reader] : readers()) kinds.append(kind);
@@ -62,7 +62,7 @@ void bind(py::module_& module) {
       "Reads the bytes of another rank, as set-up and health do; for tests of hostile bytes.");
 }
 
-const Binding binding(40, bind);
+const Binding records_binding(40, bind_records);
 
 }  // namespace
 }  // namespace hetcomm

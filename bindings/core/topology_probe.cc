@@ -39,7 +39,7 @@ RankInfo probe_process() {
   return info;
 }
 
-void bind(py::module_& module) {
+void bind_topology_probe(py::module_& module) {
   py::class_<Machine>(module, "Machine",
                       "The sources that probing reads: those of this machine (current()) or of a "
                       "recorded one. addresses: IP by interface; requested: take exactly these.")
@@ -100,7 +100,7 @@ void bind(py::module_& module) {
       "Facts of a rank, completed by its device, or by the reason why the device cannot be used.");
 }
 
-const Binding binding(12, bind);
+const Binding topology_probe_binding(12, bind_topology_probe);
 
 }  // namespace
 }  // namespace hetcomm

@@ -56,7 +56,7 @@ std::vector<Span> spans_of(const Trace& trace) {
   return spans;
 }
 
-void bind(py::module_& module) {
+void bind_trace(py::module_& module) {
   py::class_<Span>(
       module, "Span",
       "One step of an operation. kind: that of the plan's step; peers: the rank at the "
@@ -107,7 +107,7 @@ void bind(py::module_& module) {
       py::arg("traces"), "The traces in the capsule that _torch.end_trace() has returned.");
 }
 
-const Binding binding(39, bind);  // before communicators, which return them
+const Binding trace_binding(39, bind_trace);  // before communicators, which return them
 
 }  // namespace
 }  // namespace hetcomm

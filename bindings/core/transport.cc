@@ -69,7 +69,7 @@ struct BoundLink {
   std::unique_ptr<Link> link;
 };
 
-void bind(py::module_& module) {
+void bind_transport(py::module_& module) {
   py::class_<BoundRequest, SharedRequest>(module, "Request")
       .def_property_readonly("done", [](const BoundRequest& self) { return self.request.done; })
       .def_property_readonly("bytes", [](const BoundRequest& self) { return self.request.bytes; })
@@ -199,7 +199,7 @@ void bind(py::module_& module) {
   module.def("ucx_version", &ucx_version, "\"1.22.0 (path)\", or the reason why there is none.");
 }
 
-const Binding binding(30, bind);
+const Binding transport_binding(30, bind_transport);
 
 }  // namespace
 }  // namespace hetcomm
