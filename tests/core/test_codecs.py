@@ -365,7 +365,7 @@ def test_impossible_calls_are_rejected(codec: str) -> None:
 @pytest.mark.slow
 @instruction_sets.others
 def test_every_instruction_set_gives_the_same_bits(name: str) -> None:
-    """All tests above are exact. Passing them on each instruction set proves equal bits."""
+    """All tests above are exact, so results that pass them on each instruction set are equal."""
     instruction_sets.run_tests(name, __file__)
 
 
