@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "core/arguments.h"
 #include "core/array.h"
 
 namespace py = pybind11;
@@ -56,7 +57,7 @@ void Array::read_cuda_interface(py::handle object, const py::dict& interface, bo
     refuse(role_, "an array of which all elements count", "a masked one", "fill it");
   }
   const auto [address, read_only] = entry(interface, "data").cast<std::pair<uintptr_t, bool>>();
-  data_ = reinterpret_cast<void*>(address);
+  data_ = pointer(address);
   on_device_ = true;
   extents_ = entry(interface, "shape").cast<std::vector<int64_t>>();
   shape_ = extents_;

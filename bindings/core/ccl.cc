@@ -7,6 +7,7 @@
 
 #include "base/config.h"
 #include "base/deadline.h"
+#include "core/arguments.h"
 #include "core/binding.h"
 #include "device/device.h"
 #include "island/ccl/lowering.h"
@@ -41,11 +42,9 @@ class CclDriver {
   }
 
   void register_buffer(uintptr_t address, size_t bytes) {
-    island_->register_buffer(reinterpret_cast<void*>(address), bytes);
+    island_->register_buffer(pointer(address), bytes);
   }
-  void deregister_buffer(uintptr_t address) {
-    island_->deregister_buffer(reinterpret_cast<void*>(address));
-  }
+  void deregister_buffer(uintptr_t address) { island_->deregister_buffer(pointer(address)); }
 
   void start(IslandCall call) {
     call_ = std::move(call);
@@ -93,7 +92,7 @@ class CclDriver {
   void abandon() { island_->abandon(0); }
   void close() { island_.reset(); }
   std::string describe() const { return island_->describe(); }
-  uintptr_t stream() const { return reinterpret_cast<uintptr_t>(island_->stream()); }
+  uintptr_t stream() const { return address(island_->stream()); }
 
  private:
   IslandCall call_;
@@ -126,9 +125,8 @@ void bind_ccl(py::module_& module) {
       [](const IslandCall& call, int member, int members) {
         std::vector<std::tuple<std::string, uintptr_t, uintptr_t, size_t, int, int, int>> rows;
         for (const nccl::Call& one : nccl::lower(call, member, members)) {
-          rows.emplace_back(nccl::name(one.function), reinterpret_cast<uintptr_t>(one.source),
-                            reinterpret_cast<uintptr_t>(one.target), one.count, one.type, one.op,
-                            one.peer);
+          rows.emplace_back(nccl::name(one.function), address(one.source), address(one.target),
+                            one.count, one.type, one.op, one.peer);
         }
         return rows;
       },

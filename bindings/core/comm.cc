@@ -10,6 +10,7 @@
 #include "bootstrap/bootstrap.h"
 #include "comm/communicator.h"
 #include "comm/process_exit.h"
+#include "core/arguments.h"
 #include "core/array_spec.h"
 #include "core/binding.h"
 #include "core/interpreter_end.h"
@@ -316,15 +317,13 @@ void bind_comm(py::module_& module) {
       .def(
           "register_buffer",
           [](Communicator& self, uintptr_t address, size_t bytes) {
-            self.register_buffer(reinterpret_cast<void*>(address), bytes);
+            self.register_buffer(pointer(address), bytes);
           },
           py::arg("address"), py::arg("bytes"), py::call_guard<py::gil_scoped_release>(),
           "Registers device memory for repeated collectives; all ranks of an island do so.")
       .def(
           "deregister_buffer",
-          [](Communicator& self, uintptr_t address) {
-            self.deregister_buffer(reinterpret_cast<void*>(address));
-          },
+          [](Communicator& self, uintptr_t address) { self.deregister_buffer(pointer(address)); },
           py::arg("address"), py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("direct_calls",
                              [](const Communicator& self) {
