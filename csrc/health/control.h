@@ -28,9 +28,10 @@ struct Listener {
 // The control connections of one group: TCP to the ranks 1, 2, 4, ... away. News floods to all
 // ranks in a logarithmic number of hops, whichever ranks fail. A neighbour with which this rank
 // shares several rails has a second connection over another rail, and all news takes both, so
-// neither NIC matters alone. Both ends of a connection prove the group's key (session.h). Until
-// then an accepted connection is a stranger; strangers are bounded in number, time and bytes. Not
-// thread-safe; only connect() blocks.
+// neither NIC matters alone. A neighbour that reads nothing gets no news beyond a bound. Both ends
+// of a connection prove the group's key (session.h). Until then an accepted connection is a
+// stranger; strangers are bounded in number, time and bytes. Not thread-safe; only connect()
+// blocks.
 class ControlPlane {
  public:
   // The owner learns of events by these calls.
@@ -74,7 +75,7 @@ class ControlPlane {
   void await_proofs(std::chrono::nanoseconds bound);
   // Every neighbour has proven the group's key, or is given up.
   bool proven() const { return waiting_.empty(); }
-  // Sends news to all ranks, but not to a neighbour that has long read nothing.
+  // Sends news to all ranks.
   void flood(const std::string& news);
   // Sends news to a neighbour, which does not forward the news.
   void tell(int peer, const std::string& news);

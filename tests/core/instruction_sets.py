@@ -27,7 +27,7 @@ others = pytest.mark.parametrize(
 )
 
 
-BOUND = 500.0  # seconds; a slow machine takes 240 for half of this
+BOUND = 500.0  # seconds; below the limit of pytest for a test
 
 
 def _python(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
