@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import socket
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -146,33 +147,69 @@ class PrefixStore(_core.Store):
 
 
 class TorchStore(_core.Store):
-    """A store of torch's."""
+    """A store of torch's. torch's check() and get() have no bound where the server stands still, so
+    a thread calls them."""
 
     def __init__(self, store: Any) -> None:
         super().__init__()
         self.store = store
+        self._question: _Question | None = None  # whose thread may still run
 
     def set(self, key: str, value: bytes) -> None:
+        self._end_question()
         self.store.set(key, value)
 
     def get(self, key: str, timeout: timedelta) -> bytes:
-        begin = time.monotonic()
-        deadline = begin + timeout.total_seconds()
-        try:
-            # wait() would write warnings into the log while the key is not set.
-            while not self.store.check([key]):
-                now = time.monotonic()
-                if now >= deadline:
-                    raise _core.TimeoutError("no rank has set it")
-                time.sleep(min(max((now - begin) / 10, 0.001), 0.2, deadline - now))
-            return bytes(self.store.get(key))
-        except _core.TimeoutError:
-            raise
-        except RuntimeError as error:
-            why = str(error).splitlines()[0]
+        self._end_question()
+        question = self._question = _Question(self.store, key)
+        question.over.wait(timeout.total_seconds())
+        self._end_question()
+        if question.error is not None:
+            why = str(question.error).splitlines()[0]
             raise _core.TransportError(
                 f"the store failed: {why}; see that the process that serves it still runs"
-            ) from error
+            ) from question.error
+        if question.value is None:
+            raise _core.TimeoutError("no rank has set it")
+        return question.value
+
+    def _end_question(self) -> None:
+        """A thread that waits for an answer holds the lock of torch's store."""
+        if self._question is None:
+            return
+        self._question.over.set()
+        self._question.thread.join(_ANSWER_BOUND)
+        if self._question.thread.is_alive():
+            raise _core.TimeoutError(
+                "the store does not answer; see that the process that serves it is not stopped"
+            )
+        self._question = None
+
+
+class _Question:
+    """A thread that asks for a key until there is a value or an error, or `over` is set."""
+
+    def __init__(self, store: Any, key: str) -> None:
+        self.value: bytes | None = None
+        self.error: Exception | None = None
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self._ask, args=(store, key), daemon=True)
+        self.thread.start()
+
+    def _ask(self, store: Any, key: str) -> None:
+        begin = time.monotonic()
+        try:
+            # wait() would write warnings into the log while the key is not set.
+            while not store.check([key]):
+                if self.over.wait(min(max((time.monotonic() - begin) / 10, 0.001), 0.2)):
+                    return
+            self.value = bytes(store.get(key))
+        except Exception as error:
+            self.error = error
+        self.over.set()
+
+
+_ANSWER_BOUND = 0.5  # seconds to the answer for a key that is no longer asked for
 
 
 # The servers of this process, by requested port. Other ranks may need them until the process ends.

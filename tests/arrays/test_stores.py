@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import socket
 import subprocess
 import sys
@@ -29,12 +30,22 @@ if most:
 sys.stdin.read()
 """
 
+TORCH_SERVER = """
+import sys
+from torch.distributed import TCPStore
+server = TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+print(server.port, flush=True)
+sys.stdin.read()
+"""
+
 
 @contextlib.contextmanager
-def served(descriptors: int = 0) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+def served(
+    descriptors: int = 0, program: str = SERVER
+) -> Iterator[tuple[int, subprocess.Popen[str]]]:
     """The port of a store that a separate process serves, and that process."""
     with subprocess.Popen(
-        [sys.executable, "-P", "-c", SERVER, str(descriptors)],
+        [sys.executable, "-P", "-c", program, str(descriptors)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -90,6 +101,25 @@ def test_a_dying_torch_store_is_an_error() -> None:
         for _ in range(2)
     )
     assert_blames_the_store(failing_set_up(store, another, masters.clear))
+
+
+def test_a_stopped_torch_store_does_not_hang() -> None:
+    """check() of torch's store then ignores the store's own timeout."""
+    torch = pytest.importorskip("torch")
+    with served(program=TORCH_SERVER) as (port, process):
+        store = rendezvous.TorchStore(torch.distributed.TCPStore("127.0.0.1", port))
+        store.set("key", b"value")
+        assert store.get("key", timedelta(seconds=BOUND)) == b"value"
+        with pytest.raises(hetcomm.TimeoutError, match="no rank has set it"):
+            store.get("another", timedelta(seconds=0.2))
+        process.send_signal(signal.SIGSTOP)
+        for _ in range(2):
+            with pytest.raises(hetcomm.TimeoutError, match="the store does not answer"):
+                store.get("key", timedelta(seconds=0.2))
+        with pytest.raises(hetcomm.TimeoutError, match="the store does not answer"):
+            store.set("key", b"")
+        process.send_signal(signal.SIGCONT)
+        assert store.get("key", timedelta(seconds=BOUND)) == b"value"
 
 
 def test_a_server_without_descriptors_refuses_with_a_reason() -> None:
