@@ -13,6 +13,8 @@ namespace hetcomm {
 namespace {
 
 const char* const kHeading = "hetcomm profile 1";
+// Bytes, B/s, ns (11 days) and counts of a real machine are below, and sums of some fit in 64 bits.
+constexpr int64_t kMost = 1'000'000'000'000'000;
 
 class Parser {
  public:
@@ -53,8 +55,9 @@ class Parser {
     int64_t found = 0;
     const char* last = text.data() + text.size();
     auto [end, error] = std::from_chars(text.data(), last, found);
-    if (error != std::errc() || end != last || found < lowest) {
-      fail("a whole number from " + std::to_string(lowest), "\"" + text + "\"");
+    if (error != std::errc() || end != last || found < lowest || found > kMost) {
+      fail("a whole number from " + std::to_string(lowest) + " to " + std::to_string(kMost),
+           "\"" + text + "\"");
     }
     return found;
   }
