@@ -253,11 +253,32 @@ def test_a_lone_members_wait_ends_at_its_deadline() -> None:
 
 def test_attaching_names_missing_members() -> None:
     name = _core.create_shm_segment(3, 4, 0)
-    with pytest.raises(_core.TimeoutError, match="missing: rank 7, 8;"):
+    with pytest.raises(_core.TimeoutError, match="missing: rank 7, 8;") as failure:
         _core.ShmIsland(name, 0, 3, ranks=[6, 7, 8], timeout=0.05)
+    assert failure.value.peer == 7
     with pytest.raises(_core.PeerFailedError, match="rank 6 does not offer it any more") as failure:
         _core.ShmIsland(name, 1, 3, ranks=[6, 7, 8], timeout=30)
     assert failure.value.peer == 6
+
+
+def test_attaching_names_the_member_that_gave_up() -> None:
+    """Otherwise a member would wait until its own deadline, and name a rank that never came."""
+    name = _core.create_shm_segment(3, 4, 0)
+    failures: dict[int, _core.Error] = {}
+
+    def attach(member: int, timeout: float) -> None:
+        try:
+            _core.ShmIsland(name, member, 3, ranks=[6, 7, 8], timeout=timeout)
+        except _core.Error as error:
+            failures[member] = error
+
+    joining = threading.Thread(target=attach, args=(0, 60.0))
+    joining.start()
+    attach(1, 1.0)
+    joining.join(30)
+    assert type(failures[1]) is _core.TimeoutError and failures[1].peer == 8
+    assert type(failures[0]) is _core.AbortedError and failures[0].peer == 7
+    assert "rank 7 gave up joining the ranks of this host" in str(failures[0])
 
 
 def test_an_unfitting_segment_is_rejected() -> None:

@@ -6,6 +6,7 @@
 
 #include "base/config.h"
 #include "base/instruction_set.h"
+#include "base/joined.h"
 #include "island/shm/arena.h"
 #include "island/shm/handover.h"
 #include "island/shm/lane.h"
@@ -93,7 +94,7 @@ class ShmIsland final : public Island {
   void attach();
   void join(Deadline deadline);
   void await(uint64_t stage, Deadline deadline);
-  std::string missing(uint64_t stage) const;
+  std::vector<int> missing(uint64_t stage) const;  // ranks that have not reached the stage
 
   const ShmOptions options_;
   std::shared_ptr<Handover> handover_;  // during set-up, in the process that made the memory
@@ -117,11 +118,11 @@ void ShmIsland::check_shape() const {
                   " bytes; set the same HETCOMM_* variables on all ranks");
 }
 
-std::string ShmIsland::missing(uint64_t stage) const {
-  std::string ranks;
+std::vector<int> ShmIsland::missing(uint64_t stage) const {
+  std::vector<int> ranks;
   for (int member = 0; member < options_.members; ++member) {
     if (segment_.member(member).attached.load(std::memory_order_acquire) >= stage) continue;
-    ranks += (ranks.empty() ? "" : ", ") + std::to_string(options_.rank(member));
+    ranks.push_back(options_.rank(member));
   }
   return ranks;
 }
@@ -150,17 +151,25 @@ void ShmIsland::join(Deadline deadline) {
 
 void ShmIsland::await(uint64_t stage, Deadline deadline) {
   auto pause = std::chrono::microseconds(50);
-  for (std::string ranks; !(ranks = missing(stage)).empty();) {
+  const int self = options_.rank(options_.member);
+  for (std::vector<int> ranks; !(ranks = missing(stage)).empty();) {
     if (handover_ != nullptr) handover_->serve();
-    if (segment_.poisoned_by() < 0 && !deadline.passed()) {
-      std::this_thread::sleep_for(pause);
-      pause = std::min(2 * pause, std::chrono::microseconds(2000));
-      continue;
+    if (const int culprit = segment_.poisoned_by(); culprit >= 0) {
+      throw Error(Status(Code::aborted,
+                         "rank " + std::to_string(options_.rank(culprit)) +
+                             " gave up joining the ranks of this host; its own error says why",
+                         self, options_.rank(culprit)));
     }
-    throw Error(Code::timeout, "shared memory of this host: expected all " +
-                                   std::to_string(options_.members) + " ranks within " +
-                                   format_seconds(deadline.timeout()) + "; missing: rank " + ranks +
-                                   "; check that they are alive");
+    if (deadline.passed()) {
+      throw Error(Status(Code::timeout,
+                         "shared memory of this host: expected all " +
+                             std::to_string(options_.members) + " ranks within " +
+                             format_seconds(deadline.timeout()) + "; missing: rank " +
+                             joined(ranks) + "; check that they are alive",
+                         self, ranks.front()));
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, std::chrono::microseconds(2000));
   }
 }
 
