@@ -34,10 +34,17 @@ class Launcher:
         return self.missing is None
 
     def run_ranks(
-        self, cluster: Cluster, command: Sequence[str], logs: Path, timeout: float
+        self,
+        cluster: Cluster,
+        command: Sequence[str],
+        logs: Path,
+        timeout: float,
+        preload: Sequence[str] = (),
     ) -> None:
-        """Writes the ranks' output to rank-N.log in `logs`. Raises RunError, or ClusterError."""
-        result = self.run(cluster, command, timeout=timeout, stdout=logs)
+        """Writes the ranks' output to rank-N.log in `logs`. Ranks of an emulated cluster share one
+        import of the modules `preload`. Raises RunError, or ClusterError."""
+        options = {"preload": preload} if preload and self.is_shaped else {}
+        result = self.run(cluster, command, timeout=timeout, stdout=logs, **options)
         if result.ok:
             return
         rank = result.failed_rank

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from hetcomm import _core
 from hetcomm.demo.launcher import RunError
-from hetcomm.demo.runs import MICRO_BATCHES, Settings, train
+from hetcomm.demo.runs import MICRO_BATCHES, PRELOAD, Settings, train
 from hetcomm.demo.training import Comparison, Training
 from hetcomm.emulate import Cluster
 from hetcomm.explain import topology_of
@@ -159,7 +159,8 @@ def measure(console: Console, settings: Settings, model: Model, folder: Path) ->
     sizes.write_text(model.text())
     words = ["profile", str(sizes), "--layers", "hetcomm.demo.planned:layers", "--out", str(out)]
     words += ["--micro-batches", ",".join(map(str, LIMITS.micro_batches))]
-    run_command(console, settings, [*words, "--seconds", str(PROFILE_SECONDS)], folder)
+    words += ["--seconds", str(PROFILE_SECONDS)]
+    run_command(console, settings, words, folder, PRELOAD)
     return Profile.load(out)
 
 
@@ -171,7 +172,13 @@ def measure_links(console: Console, settings: Settings, folder: Path) -> _core.P
     return _core.Profile(out.read_text(), str(out))
 
 
-def run_command(console: Console, settings: Settings, words: Sequence[str], folder: Path) -> None:
+def run_command(
+    console: Console,
+    settings: Settings,
+    words: Sequence[str],
+    folder: Path,
+    preload: Sequence[str] = (),
+) -> None:
     """Runs a command of hetcomm's on all ranks. Raises RunError."""
     name = f"hetcomm {words[0]}"
     command = [sys.executable, "-m", "hetcomm", *words, "--no-progress"]
@@ -179,7 +186,7 @@ def run_command(console: Console, settings: Settings, words: Sequence[str], fold
     try:
         with console.status(f"{name} measures"):
             settings.launcher.run_ranks(
-                settings.cluster, command, folder / words[0], settings.timeout
+                settings.cluster, command, folder / words[0], settings.timeout, preload
             )
     except RunError as error:
         raise RunError(f"{name}: {error}") from error

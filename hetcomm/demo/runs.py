@@ -20,6 +20,8 @@ from hetcomm.emulate import Cluster
 HERE = Path(__file__).parent
 MICRO_BATCHES = 4
 SMALLEST_BATCH = 8
+# Imports that take a processor for some four seconds; torch.optim needs the second.
+PRELOAD = ("torch", "torch._dynamo")
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,9 @@ def train(
     start = time.monotonic()
     try:
         with following(console, metrics, title, settings.steps):
-            settings.launcher.run_ranks(settings.cluster, command, folder, settings.timeout)
+            settings.launcher.run_ranks(
+                settings.cluster, command, folder, settings.timeout, PRELOAD
+            )
         training = read_training(metrics, layout, backend, settings.steps, codec)
     except (RunError, ValueError) as error:
         raise RunError(f"{title}: {error}") from error

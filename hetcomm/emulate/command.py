@@ -34,6 +34,10 @@ def emulate(
         typer.Option(help="block, interleaved, random:SEED, or host,host,... one per rank."),
     ] = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="MASTER_PORT.")] = 29500,
+    preload: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODULE", help="Import it once, and fork the ranks. May be repeated."),
+    ] = None,
     timeout: Annotated[
         float | None, typer.Option(min=0, help="End the job after so many seconds.")
     ] = None,
@@ -48,7 +52,7 @@ def emulate(
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         cluster = load(cluster_file, order)
-        result = run(cluster, command, timeout=timeout, port=port)
+        result = run(cluster, command, timeout=timeout, port=port, preload=preload or ())
     except ClusterError as error:
         typer.echo(f"hetcomm emulate: {error}", err=True)
         raise typer.Exit(EXIT_REFUSED) from None

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from . import kernel, sysfs
+from . import kernel, preload, sysfs
 from .error import MASKED, ClusterError, describe, refusal
 from .job import PRIVATE_DIRECTORY, SYSFS_ROOT, Job
 
@@ -25,7 +25,7 @@ def serve(job: Job, index: int, outputs: dict[int, int], control: socket.socket)
     (rank, exit code) for each rank that ends. Receives START and TERMINATE.
     """
     try:
-        _close_all_but({1, 2, control.fileno(), *outputs.values()})
+        kernel.close_all_but({1, 2, control.fileno(), *outputs.values()})
         try:
             _make_private(job, index)
         except ClusterError as error:
@@ -72,6 +72,13 @@ class _Ranks:
         return bool(message)
 
     def _start(self, rank: int, output: int) -> None:
+        if self._job.preload:
+            self._running[preload.fork(self._job, rank, output)] = rank
+        else:
+            self._start_program(rank, output)
+        os.close(output)
+
+    def _start_program(self, rank: int, output: int) -> None:
         try:
             process = subprocess.Popen(
                 self._job.command,
@@ -87,7 +94,6 @@ class _Ranks:
         else:
             self._processes.append(process)
             self._running[process.pid] = rank
-        os.close(output)
 
     def _reap(self) -> None:
         while True:
@@ -136,11 +142,3 @@ def _mount_sysfs(flags: int) -> None:
         source = f"/proc/self/fd/{groups}"
         kernel.mount(source, "/sys/fs/cgroup", "", kernel.MOUNT_BIND | kernel.MOUNT_RECURSIVE)
         os.close(groups)
-
-
-def _close_all_but(kept: set[int]) -> None:
-    """Closes other descriptors. Otherwise their readers would not see the end of the writers."""
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) not in kept:
-            with suppress(OSError):  # the listing's own descriptor is closed already
-                os.close(int(name))

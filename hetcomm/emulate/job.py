@@ -23,6 +23,7 @@ class Job:
     timeout: float | None
     grace: float
     log_directory: str | None  # None: the front process gets the lines of ranks
+    preload: tuple[str, ...] = ()  # modules
 
     def ranks_on(self, host: int) -> list[int]:
         return [rank for rank, place in enumerate(self.cluster.placement) if place == host]

@@ -18,6 +18,7 @@ from typing import IO, TextIO
 
 from hetcomm.job_key import with_job_key
 
+from . import preload as modules
 from . import vendors
 from .cluster import Cluster
 from .error import ClusterError
@@ -48,6 +49,7 @@ def run(
     stdout: TextIO | Path | None = None,
     grace: float = GRACE_SECONDS,
     port: int = 29500,
+    preload: Sequence[str] = (),
 ) -> Result:
     """Runs `command` once per rank of `cluster` and waits for all of them.
 
@@ -59,6 +61,10 @@ def run(
     sys.stdout), a directory gets a file `rank-N.log` per rank. Ranks have no terminal, and an empty
     stdin.
 
+    `preload` names modules to import once for all ranks, for instance torch. The ranks are then
+    forks with these modules, and `command` is a program of this Python. Python's own variables,
+    such as PYTHONPATH, are those of this process.
+
     The result's `notes` name what the machine does not permit, where the cluster works without. The
     logger `hetcomm.emulate` warns of each note once per process.
 
@@ -66,16 +72,19 @@ def run(
     cluster. Any exception, such as KeyboardInterrupt, first ends the whole job.
     """
     vendors.check(cluster)
+    command = _resolve(command)
+    modules.check(preload, command)
     if isinstance(stdout, Path):
         stdout.mkdir(parents=True, exist_ok=True)
     job = Job(
         cluster=cluster,
-        command=_resolve(command),
+        command=command,
         environment=with_job_key(os.environ if env is None else env),
         port=port,
         timeout=timeout,
         grace=grace,
         log_directory=str(stdout.resolve()) if isinstance(stdout, Path) else None,
+        preload=tuple(preload),
     )
     stream = sys.stdout if stdout is None or isinstance(stdout, Path) else stdout
     front, theirs = socket.socketpair()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from . import congestion, kernel
+from . import congestion, kernel, preload
 from .cluster import Host
 from .error import ClusterError, refusal
 from .host import READY, START, TERMINATE, serve
@@ -68,10 +68,12 @@ class Supervisor:
         self._stopping = False
         self._terminate_at: float | None = None
         self._kill_at: float | None = None
-        self._ready_by = time.monotonic() + SETUP_SECONDS
+        self._ready_by = 0.0
 
     def run(self) -> Result:
         """Raises ClusterError if the kernel refuses a part of the cluster."""
+        preload.import_modules(self._job)
+        self._ready_by = time.monotonic() + SETUP_SECONDS
         network = Network(self._job.cluster)
         for index, host in enumerate(self._job.cluster.hosts):
             with refusal(host.name, "the kernel to make namespaces", _NAMESPACE_REMEDY):

@@ -1,0 +1,3 @@
+"""A module that preloaded.py imports."""
+
+NAME = "beside"
