@@ -45,7 +45,7 @@ def test_impossible_launches_are_rejected() -> None:
         ("multiples of 4", _core.decode_launch, ("int8", float32, 2, 0, [0], 4)),
         ("1 to 256 sources; got 0", _core.decode_launch, ("int8", float32, 0, 0, [], 4)),
         ("encodes; got float64", _core.encode_launches, ("int8", DTYPES["float64"], 0, 0, 0, 4)),
-        ("none: expected a codec", _core.encode_launches, ("none", float32, 0, 0, 0, 4)),
+        ("name of a codec; got .none.", _core.encode_launches, ("none", float32, 0, 0, 0, 4)),
         ("adds nothing", _core.decode_launch, ("lossless", float32, 0, 0, [0, 0], 4)),
         ("adds nothing", _core.decode_launch, ("lossless", float32, 0, 16, [0], 4)),
     ]
