@@ -147,25 +147,28 @@ class PrefixStore(_core.Store):
 
 
 class TorchStore(_core.Store):
-    """A store of torch's. torch's check() and get() have no bound where the server stands still, so
-    a thread calls them."""
+    """A store of torch's. A thread calls torch's check() and get(). They have no bound where the
+    server stands still."""
 
     def __init__(self, store: Any) -> None:
         super().__init__()
         self.store = store
-        self._question: _Question | None = None  # whose thread may still run
+        self._late: threading.Thread | None = None  # whose answer nobody waits for
 
     def set(self, key: str, value: bytes) -> None:
-        self._end_question()
+        self._expect_answer(self._late)
         self.store.set(key, value)
 
     def get(self, key: str, timeout: timedelta) -> bytes:
-        self._end_question()
-        question = self._question = _Question(self.store, key)
-        question.over.wait(timeout.total_seconds())
-        self._end_question()
+        self._expect_answer(self._late)
+        question = _Question(self.store, key)
+        try:
+            question.over.wait(timeout.total_seconds())
+        finally:
+            question.over.set()
+        self._expect_answer(question.thread)
         if question.error is not None:
-            why = str(question.error).splitlines()[0]
+            why = str(question.error).partition("\n")[0] or type(question.error).__name__
             raise _core.TransportError(
                 f"the store failed: {why}; see that the process that serves it still runs"
             ) from question.error
@@ -173,17 +176,16 @@ class TorchStore(_core.Store):
             raise _core.TimeoutError("no rank has set it")
         return question.value
 
-    def _end_question(self) -> None:
+    def _expect_answer(self, thread: threading.Thread | None) -> None:
         """A thread that waits for an answer holds the lock of torch's store."""
-        if self._question is None:
+        if thread is None:
             return
-        self._question.over.set()
-        self._question.thread.join(_ANSWER_BOUND)
-        if self._question.thread.is_alive():
+        thread.join(_ANSWER_BOUND)
+        if thread.is_alive():
+            self._late = thread
             raise _core.TimeoutError(
                 "the store does not answer; see that the process that serves it is not stopped"
             )
-        self._question = None
 
 
 class _Question:
@@ -209,7 +211,7 @@ class _Question:
         self.over.set()
 
 
-_ANSWER_BOUND = 0.5  # seconds to the answer for a key that is no longer asked for
+_ANSWER_BOUND = 0.5  # seconds for a late answer
 
 
 # The servers of this process, by requested port. Other ranks may need them until the process ends.

@@ -13,7 +13,7 @@ namespace hetcomm {
 namespace {
 
 const char* const kHeading = "hetcomm profile 1";
-// Bytes, B/s, ns (11 days) and counts of a real machine are below, and sums of some fit in 64 bits.
+// Of a number: bytes, B/s, ns (11 days), or a count. Sums of such numbers fit in 64 bits.
 constexpr int64_t kMost = 1'000'000'000'000'000;
 
 class Parser {

@@ -20,7 +20,7 @@ from hetcomm.emulate import Cluster
 HERE = Path(__file__).parent
 MICRO_BATCHES = 4
 SMALLEST_BATCH = 8
-# Imports that take a processor for some four seconds; torch.optim needs the second.
+# These imports take some four seconds of processor time. torch.optim needs the second.
 PRELOAD = ("torch", "torch._dynamo")
 
 

@@ -36,7 +36,7 @@ def emulate(
     port: Annotated[int, typer.Option(min=1, max=65535, help="MASTER_PORT.")] = 29500,
     preload: Annotated[
         list[str] | None,
-        typer.Option(metavar="MODULE", help="Import it once, and fork the ranks. May be repeated."),
+        typer.Option(metavar="MODULE", help="Import MODULE once; ranks are forks. Repeatable."),
     ] = None,
     timeout: Annotated[
         float | None, typer.Option(min=0, help="End the job after so many seconds.")

@@ -25,7 +25,8 @@ def serve(job: Job, index: int, outputs: dict[int, int], control: socket.socket)
     (rank, exit code) for each rank that ends. Receives START and TERMINATE.
     """
     try:
-        kernel.close_all_but({1, 2, control.fileno(), *outputs.values()})
+        kept = {1, 2, control.fileno(), *outputs.values()}
+        kernel.close_all_but(kept | preload.descriptors)
         try:
             _make_private(job, index)
         except ClusterError as error:
@@ -72,28 +73,26 @@ class _Ranks:
         return bool(message)
 
     def _start(self, rank: int, output: int) -> None:
-        if self._job.preload:
-            self._running[preload.fork(self._job, rank, output)] = rank
-        else:
-            self._start_program(rank, output)
-        os.close(output)
-
-    def _start_program(self, rank: int, output: int) -> None:
         try:
-            process = subprocess.Popen(
-                self._job.command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=self._job.environment_of(rank),
-                start_new_session=True,
-            )
+            pid = (preload.fork if self._job.preload else self._spawn)(self._job, rank, output)
         except OSError as error:
             os.write(output, f"cannot run {self._job.command[0]}: {describe(error)}\n".encode())
             self._report((rank, 127))
         else:
-            self._processes.append(process)
-            self._running[process.pid] = rank
+            self._running[pid] = rank
+        os.close(output)
+
+    def _spawn(self, job: Job, rank: int, output: int) -> int:
+        process = subprocess.Popen(
+            job.command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=job.environment_of(rank),
+            start_new_session=True,
+        )
+        self._processes.append(process)
+        return process.pid
 
     def _reap(self) -> None:
         while True:

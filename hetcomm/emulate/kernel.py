@@ -4,7 +4,6 @@ import ctypes
 import os
 import signal
 from contextlib import suppress
-from typing import NoReturn
 
 NEW_MOUNT = 0x00020000
 NEW_UTS = 0x04000000
@@ -45,18 +44,16 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
     _check(_libc.mount(*arguments, ctypes.c_ulong(flags), data), f"mount {target}")
 
 
+def open_descriptors() -> set[int]:
+    """Of this process. One more is the listing's own, which is closed already."""
+    return {int(name) for name in os.listdir("/proc/self/fd")}
+
+
 def close_all_but(kept: set[int]) -> None:
     """Closes other descriptors. Otherwise their readers would not see the end of the writers."""
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) not in kept:
-            with suppress(OSError):  # the listing's own descriptor is closed already
-                os.close(int(name))
-
-
-def end_process(code: int) -> NoReturn:
-    """Like os._exit(), but first calls what libraries have registered by atexit()."""
-    _libc.exit(ctypes.c_int(code))
-    os._exit(code)
+    for descriptor in open_descriptors() - kept:
+        with suppress(OSError):
+            os.close(descriptor)
 
 
 def die_with_parent() -> None:

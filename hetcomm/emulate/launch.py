@@ -62,8 +62,8 @@ def run(
     stdin.
 
     `preload` names modules to import once for all ranks, for instance torch. The ranks are then
-    forks with these modules, and `command` is a program of this Python. Python's own variables,
-    such as PYTHONPATH, are those of this process.
+    forks with these modules, and `command` must be FILE or `-m` MODULE of `sys.executable`.
+    Python's own variables, such as PYTHONPATH, are those of this process.
 
     The result's `notes` name what the machine does not permit, where the cluster works without. The
     logger `hetcomm.emulate` warns of each note once per process.

@@ -1,29 +1,42 @@
 """Ranks with the imports of one process.
 
-A rank computes for some four seconds to import torch. With `preload` process 1 of the cluster
-imports the modules once. The ranks are forks of that process, and run their program as `__main__`.
+An import of torch takes some four seconds of processor time. With `preload` process 1 of the
+cluster imports the modules once. The ranks are forks of that process, and run their program as
+`__main__`.
 """
 
-import atexit
+import builtins
+import ctypes
 import gc
 import importlib
 import os
+import pickle
 import runpy
+import select
 import shutil
 import signal
+import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import FrameType
+from types import CodeType, ModuleType
+from typing import NoReturn
 
 from . import kernel
 from .error import ClusterError
 from .job import Job
 
 _KEY = "preload"
-_NOT_THE_PROGRAM = {__file__, "<frozen runpy>"}  # files, in tracebacks
+_IMPORTED_BY_TORCH = {"hetcomm._autoload", "hetcomm._vendors"}  # they only register the backend
+_THREAD_BOUND = 1.0  # seconds for a thread to end, after Python's part of it has ended
+
+# What the imports left in this process, for the ranks.
+descriptors: set[int] = set()
+_variables: dict[str, str] = {}
 
 
 def check(modules: Sequence[str], command: Sequence[str]) -> None:
@@ -34,113 +47,164 @@ def check(modules: Sequence[str], command: Sequence[str]) -> None:
     same = found.resolve() == own.resolve() and found.parent.resolve() == own.parent.resolve()
     program = command[1:2] if command[1:2] != ("-m",) else command[2:3]
     if not same or not program or program[0].startswith("-"):
-        expected = f"a command {own.name} FILE ..., or {own.name} -m MODULE ..., of {own}"
-        raise ClusterError(_KEY, expected, " ".join(command), "leave out the preloaded modules")
-    if any(name.partition(".")[0] == "hetcomm" for name in modules):
-        remedy = "name other modules; ranks import hetcomm themselves"
-        raise ClusterError(_KEY, "modules other than hetcomm's", " ".join(modules), remedy)
+        expected = f"{own.name} FILE ..., or {own.name} -m MODULE ..., of {own}"
+        remedy = "leave out Python's own options, or the preloaded modules"
+        raise ClusterError(_KEY, expected, " ".join(command), remedy)
 
 
-def import_modules(job: Job) -> None:
-    """Imports the job's modules. Raises ClusterError if that fails or takes longer than the job."""
+def import_modules(job: Job, front: socket.socket) -> None:
+    """Imports the job's modules. Raises ClusterError if that fails."""
     if not job.preload:
         return
+    # Libraries read such variables while they load. OpenBLAS then starts its threads at once.
     os.environ.clear()
-    os.environ.update(job.environment_of(0))  # libraries read OMP_NUM_THREADS while they load
-    for name in job.preload:
-        with _bounded(job.timeout, name):
+    os.environ.update(job.environment_of(0) | {"OPENBLAS_NUM_THREADS": "1"})
+    before, opened, known = dict(os.environ), kernel.open_descriptors(), set(sys.modules)
+    with _ended_with_the_run(job, front):
+        for name in job.preload:
             try:
                 importlib.import_module(name)
-            except ClusterError:  # of _bounded()
-                raise
-            except Exception as error:
-                what = f"{type(error).__name__} ({error}) from {name}"
+            except BaseException as error:
+                got = f"{type(error).__name__} ({error}) from {name}"
                 raise ClusterError(
-                    _KEY, "modules that can be imported", what, "leave it out"
+                    _KEY, "modules that can be imported", got, "leave it out"
                 ) from error
-    threads = len(os.listdir("/proc/self/task"))
-    if threads > 1:  # a fork has only one of them
-        got = f"{threads - 1} after the import of {', '.join(job.preload)}"
-        raise ClusterError(_KEY, "modules that start no threads", got, "leave such modules out")
+    _expect_one_thread(job)
+    own = {name for name in set(sys.modules) - known if name.partition(".")[0] == "hetcomm"}
+    if own - _IMPORTED_BY_TORCH:
+        remedy = "name other modules; ranks import hetcomm themselves"
+        raise ClusterError(_KEY, "modules without hetcomm", " ".join(job.preload), remedy)
+    descriptors.update(kernel.open_descriptors() - opened)
+    _variables.update(set(os.environ.items()) - set(before.items()))
     gc.freeze()  # later collections do not write to memory that the ranks share
 
 
 @contextmanager
-def _bounded(seconds: float | None, name: str) -> Iterator[None]:
-    def end(number: int, frame: FrameType | None) -> None:
-        raise ClusterError(
-            _KEY, f"imports within {seconds:g} s", f"{name} unfinished", "raise the timeout"
-        )
+def _ended_with_the_run(job: Job, front: socket.socket) -> Iterator[None]:
+    """Ends this process if the imports outlast the job's timeout or the front process."""
+    done, watched = socket.socketpair()
 
-    before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, seconds or 0)
+    def watch() -> None:
+        ready, _, _ = select.select([front, watched], [], [], job.timeout)
+        if watched in ready:
+            return
+        if front not in ready:
+            expected, got = f"imports within {job.timeout:g} s", "unfinished ones"
+            error = ClusterError(_KEY, expected, got, "raise the timeout")
+            front.sendall(pickle.dumps(error))
+        os._exit(1)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        done.close()
+        thread.join()
+        watched.close()
+
+
+def _expect_one_thread(job: Job) -> None:
+    """A fork has only the thread that calls it."""
+    until = time.monotonic() + _THREAD_BOUND
+    while (threads := len(os.listdir("/proc/self/task"))) > 1:
+        if time.monotonic() > until:
+            got = f"{threads - 1} after the import of {', '.join(job.preload)}"
+            remedy = "leave such modules out, or set OMP_NUM_THREADS=1"
+            raise ClusterError(_KEY, "modules that start no threads", got, remedy)
+        time.sleep(0.001)
 
 
 def fork(job: Job, rank: int, output: int) -> int:
     """Starts a rank whose output goes to this descriptor, and returns its process number.
 
-    The rank runs in the stack of its parent, so objects of the parent live as long as the rank.
+    The rank's program runs on top of the supervisor's stack. The stack keeps the supervisor's
+    sockets, whose numbers the rank may use again.
     """
+    separate, separated = os.pipe()
     pid = os.fork()
     if pid == 0:
-        code = 1
         try:
-            _separate(job, rank, output)
-            code = _run(job.command[1:])
-        finally:
-            kernel.end_process(code)
+            os.setsid()
+            os.close(separated)
+            _become(job, rank, output)
+            _run(job.command[1:])
+        finally:  # only an error of _become() comes here
+            sys.excepthook(*sys.exc_info())
+            os._exit(1)
+    os.close(separated)
+    os.read(separate, 1)  # returns at the end of file; signals to the rank's session now reach it
+    os.close(separate)
     return pid
 
 
-def _separate(job: Job, rank: int, output: int) -> None:
-    """Removes what only the parent needs."""
-    os.setsid()
+def _become(job: Job, rank: int, output: int) -> None:
+    """Makes this process a rank: its signals, streams, variables, modules and random numbers."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for standard in (1, 2):
         os.dup2(output, standard)
-    kernel.close_all_but({0, 1, 2})
-    sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
-    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    kernel.close_all_but({0, 1, 2, *descriptors})
+    sys.stdin = os.fdopen(0, closefd=False)
     os.environ.clear()
-    os.environ.update(job.environment_of(rank))
+    os.environ.update(job.environment_of(rank) | _variables)
     for name in list(sys.modules):  # the supervisor's hetcomm has not run its __init__
         if name.partition(".")[0] == "hetcomm":
             del sys.modules[name]
-    if "numpy" in sys.modules:  # otherwise all ranks would draw the same numbers
+    # Otherwise all ranks would draw the same numbers.
+    if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.seed()
 
 
-def _run(words: Sequence[str]) -> int:
-    """Runs FILE or -m MODULE with its arguments, as Python does. Returns the exit code."""
+def _run(words: Sequence[str]) -> NoReturn:
+    """Runs FILE or -m MODULE with its arguments, and ends this process, as Python does."""
+    main = ModuleType("__main__")
+    main.__dict__["__builtins__"] = builtins
+    sys.modules["__main__"] = main
+    sys.orig_argv = [sys.executable, *words]
     code = 0
     try:
         if words[0] == "-m":
             sys.argv = list(words[1:])
             sys.path.insert(0, os.getcwd())
-            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+            runpy._run_module_as_main(words[1])  # type: ignore[attr-defined]
         else:
             sys.argv = list(words)
             sys.path.insert(0, str(Path(words[0]).resolve().parent))
-            runpy.run_path(words[0], run_name="__main__")
+            main.__file__, main.__loader__ = words[0], SourceFileLoader("__main__", words[0])
+            exec(_compiled(words[0]), main.__dict__)
     except SystemExit as end:
-        if isinstance(end.code, str):
-            print(end.code, file=sys.stderr)
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        code = _code_of(end)
     except BaseException as error:
+        code = 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
         frames = error.__traceback__
-        while frames is not None and frames.tb_frame.f_code.co_filename in _NOT_THE_PROGRAM:
+        if frames is not None:  # its first frame is this function
             frames = frames.tb_next
-        sys.excepthook(type(error), error.with_traceback(frames), frames)
-        code = 1
-    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as every interpreter
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+        try:
+            sys.excepthook(type(error), error.with_traceback(frames), frames)
+        except SystemExit as end:
+            code = _code_of(end)
+    # Waits for threads, calls what atexit has, and clears modules, as at the end of any program.
+    ctypes.pythonapi.Py_Exit(code)
+    os._exit(code)
+
+
+def _compiled(file: str) -> CodeType:
+    try:
+        source = Path(file).read_bytes()
+    except OSError as error:
+        print(f"{sys.executable}: can't open file {file!r}: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    code: CodeType = compile(source, file, "exec")
     return code
+
+
+def _code_of(end: SystemExit) -> int:
+    if end.code is None or isinstance(end.code, int):
+        return end.code or 0
+    with suppress(Exception):
+        print(end.code, file=sys.stderr)
+    return 1

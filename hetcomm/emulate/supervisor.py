@@ -72,7 +72,7 @@ class Supervisor:
 
     def run(self) -> Result:
         """Raises ClusterError if the kernel refuses a part of the cluster."""
-        preload.import_modules(self._job)
+        preload.import_modules(self._job, self._front)
         self._ready_by = time.monotonic() + SETUP_SECONDS
         network = Network(self._job.cluster)
         for index, host in enumerate(self._job.cluster.hosts):

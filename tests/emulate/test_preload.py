@@ -4,6 +4,9 @@ import json
 import os
 import signal
 import sys
+import threading
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +16,7 @@ from hetcomm.emulate import ClusterError, Result, run
 
 pytestmark = pytest.mark.needs("namespaces")
 MODULES = ["wave", "numpy"]
-COMMAND = [sys.executable, str(PROGRAMS / "preloaded.py"), "thread"]
+COMMAND = [sys.executable, str(PROGRAMS / "preloaded.py"), "none"]
 
 
 def facts(lines: list[str]) -> list[dict[str, Any]]:
@@ -22,27 +25,42 @@ def facts(lines: list[str]) -> list[dict[str, Any]]:
     return sorted(found, key=lambda each: each["rank"])
 
 
-def test_ranks_have_the_modules_and_nothing_else_of_their_parent(run_program: RunProgram) -> None:
+def test_ranks_have_the_modules_and_nothing_else_of_their_parent(
+    run_program: RunProgram, tmp_path: Path
+) -> None:
     cluster = two_hosts(ranks=(2, 1))
     fresh, preloaded = (
-        run_program(cluster, "preloaded.py", "thread", "--more", preload=modules)
+        run_program(cluster, "preloaded.py", "thread", tmp_path, preload=modules)
         for modules in ([], MODULES)
     )
     assert fresh[0].ok and preloaded[0].ok, fresh[1] + preloaded[1]
     for before, after in zip(facts(fresh[1]), facts(preloaded[1]), strict=True):
         assert not before.pop("preloaded") and after.pop("preloaded")
-        assert before.pop("random") != after["random"]
-        assert before == {key: value for key, value in after.items() if key != "random"}
-    drawn = [value for rank in facts(preloaded[1]) for value in rank["random"]]
-    assert len(set(drawn)) == len(drawn)
+        assert before.pop("random") != after.pop("random")
+        assert before == after
     for _, lines in (fresh, preloaded):
         for end in ("the thread ended", "at exit"):
             assert sum(line.endswith(end) for line in lines) == 3, lines
+    assert {file.read_text() for file in tmp_path.iterdir()} == {"written"}  # by preloaded ranks
+
+
+def test_random_numbers_differ(run_program: RunProgram) -> None:
+    pytest.importorskip("torch")
+    result, lines = run_program(two_hosts((2, 1)), "preloaded.py", "none", preload=["torch"])
+    assert result.ok, lines
+    drawn = [value for rank in facts(lines) for value in rank["random"]]
+    assert len(set(drawn)) == 9 and -1.0 not in drawn
 
 
 @pytest.mark.parametrize(
     ("end", "code", "said"),
-    [("raise", 1, "ValueError: as asked"), ("exit", 7, "at exit"), ("text", 1, "a last word")],
+    [
+        ("raise", 1, "ValueError: as asked"),
+        ("exit", 7, "at exit"),
+        ("text", 1, "a last word"),
+        ("object", 1, "{'why': 'an object'}"),
+        ("hook", 9, "at exit"),
+    ],
 )
 def test_ranks_end_as_they_would(run_program: RunProgram, end: str, code: int, said: str) -> None:
     result, lines = run_program(two_hosts(), "preloaded.py", end, preload=MODULES)
@@ -51,10 +69,23 @@ def test_ranks_end_as_they_would(run_program: RunProgram, end: str, code: int, s
     assert not any("hetcomm/emulate" in line for line in lines), lines
 
 
+def test_closed_output_is_no_failure(run_program: RunProgram) -> None:
+    result, lines = run_program(two_hosts(), "preloaded.py", "closed", preload=["wave"])
+    assert result.ok, lines
+
+
+def test_a_missing_program_is_told(run_program: RunProgram) -> None:
+    result, lines = run_program(two_hosts(), "no_such_file.py", preload=["wave"])
+    assert result.exit_codes == (2, 2)
+    assert sum("can't open file" in line for line in lines) == 2, lines
+
+
 def test_ranks_end_with_the_run(run_program: RunProgram) -> None:
-    result, lines = run_program(two_hosts(), "preloaded.py", "linger", preload=MODULES, timeout=5)
+    result, lines = run_program(
+        two_hosts((2, 2)), "preloaded.py", "linger", preload=MODULES, timeout=5
+    )
     assert result.timed_out, lines
-    assert result.exit_codes == (-signal.SIGTERM, -signal.SIGTERM), lines
+    assert result.exit_codes == (-signal.SIGTERM,) * 4, lines
 
 
 def test_modules_run_as_programs(capfd: pytest.CaptureFixture[str]) -> None:
@@ -67,25 +98,69 @@ def preload(modules: list[str], command: list[str] = COMMAND, **options: Any) ->
     return run(two_hosts(), command, preload=modules, **options)
 
 
-def test_impossible_preloads_are_rejected(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for command in (
-        ["true"],
-        [sys.executable],
-        [sys.executable, "-c", "0"],
-        [sys.executable, "-m"],
-    ):
-        with pytest.raises(ClusterError, match=r"preload: expected a command python\S* FILE"):
-            preload(MODULES, command)
-    with pytest.raises(ClusterError, match="modules other than hetcomm's, got"):
-        preload(["hetcomm.torch"])
-    (tmp_path / "busy.py").write_text(
-        "import threading, time\nthreading.Thread(target=time.sleep, args=(5,)).start()\n"
-    )
-    (tmp_path / "endless.py").write_text("import time\ntime.sleep(300)\n")
+def test_commands_that_are_no_forks_are_rejected() -> None:
+    for words in (["true"], [sys.executable], [sys.executable, "-c", "0"], [sys.executable, "-m"]):
+        with pytest.raises(ClusterError, match=r"^preload: expected python\S* FILE \.\.\., or"):
+            preload(MODULES, words)
+
+
+SWALLOWS = """
+import time
+while True:
+    try:
+        time.sleep(300)
+    except Exception:
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        ("import no_such_module", r"can be imported, got ModuleNotFoundError \(No module"),
+        ("raise SystemExit('no device')", r"can be imported, got SystemExit \(no device\)"),
+        (SWALLOWS, "imports within 3 s, got unfinished ones; raise the timeout"),
+        ("import hetcomm.files", "modules without hetcomm, got own_module"),
+        (
+            "import threading, time; threading.Thread(target=time.sleep, args=(9,)).start()",
+            "start no threads, got 1 after the import of own_module",
+        ),
+    ],
+    ids=["missing", "exits", "endless", "hetcomm", "thread"],
+)
+def test_impossible_modules_are_rejected(
+    module: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_module.py").write_text(module)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
-    with pytest.raises(ClusterError, match=r"can be imported, got ModuleNotFoundError \(No module"):
-        preload(["no_such_module"])
-    with pytest.raises(ClusterError, match="start no threads, got 1 after the import of busy"):
-        preload(["busy"])
-    with pytest.raises(ClusterError, match=r"^preload: expected imports within 2 s"):
-        preload(["endless"], timeout=2)
+    with pytest.raises(ClusterError, match="^preload: expected .*" + said):
+        preload(["own_module"], timeout=3)
+
+
+def test_ranks_have_what_an_import_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own_module.py").write_text(
+        "import os, sys\nos.environ['LEFT'] = 'here'\nlog = open(os.environ['LOG'], 'a')\n"
+    )
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, own_module\nown_module.log.write(os.environ['LEFT'])\n"
+        "import numpy\nprint(os.environ['OMP_NUM_THREADS'])\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setenv("LOG", str(tmp_path / "log"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")  # of which OpenBLAS would start a thread
+    assert preload(["own_module", "numpy"], [sys.executable, str(program)]).ok
+    assert (tmp_path / "log").read_text() == "herehere"
+    assert capfd.readouterr().out.count("] 2\n") == 2
+
+
+def test_an_interrupt_ends_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_module.py").write_text(SWALLOWS)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        preload(["own_module"])
+    assert time.monotonic() - begin < 7.5  # 8 s later the supervisor gets SIGKILL

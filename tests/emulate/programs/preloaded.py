@@ -15,6 +15,16 @@ import numpy as np
 
 HERE = Path(__file__).parent
 early = "wave" in sys.modules  # nobody else imports it
+log = Path(sys.argv[2]) / os.environ["RANK"] if len(sys.argv) > 2 else Path(os.devnull)
+unclosed = log.open("w")
+unclosed.write("written")
+
+
+def torch_number() -> float:
+    """-1 without torch."""
+    return float(sys.modules["torch"].rand(1)) if "torch" in sys.modules else -1.0
+
+
 print(
     json.dumps(
         {
@@ -23,7 +33,7 @@ print(
             "hetcomm": sorted(name for name in sys.modules if name.startswith("hetcomm")),
             "arguments": sys.argv[1:],
             "main": Path(__file__).name if __name__ == "__main__" else "",
-            "random": [random.random(), np.random.rand()],
+            "random": [random.random(), np.random.rand(), torch_number()],
             "descriptors": len(os.listdir("/proc/self/fd")),
             "input": sys.stdin.read(),
             "leads": os.getsid(0) == os.getpid(),
@@ -42,6 +52,13 @@ elif end == "raise":
     raise ValueError("as asked")
 elif end == "exit":
     sys.exit(7)
+elif end == "object":
+    sys.exit({"why": "an object"})
+elif end == "closed":
+    sys.stdout.close()
+elif end == "hook":
+    sys.excepthook = lambda *_: sys.exit(9)
+    raise ValueError
 elif end == "text":
     sys.exit("a last word")
 elif end == "linger":
