@@ -1,11 +1,12 @@
 """Runs the demo's programs on every rank, and explains failures."""
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hetcomm.demo import loopback
-from hetcomm.emulate import Cluster, RefusedError, Result, run
+from hetcomm.emulate import Cluster, ClusterError, RefusedError, Result, run
 from hetcomm.emulate.cluster import format_rate
 
 LAST_LINES = 20
@@ -43,8 +44,7 @@ class Launcher:
     ) -> None:
         """Writes the ranks' output to rank-N.log in `logs`. Ranks of an emulated cluster share one
         import of the modules `preload`. Raises RunError, or ClusterError."""
-        options = {"preload": preload} if preload and self.is_shaped else {}
-        result = self.run(cluster, command, timeout=timeout, stdout=logs, **options)
+        result = self._run(cluster, command, logs, timeout, preload if self.is_shaped else ())
         if result.ok:
             return
         rank = result.failed_rank
@@ -53,6 +53,23 @@ class Launcher:
         lines = (logs / f"rank-{rank}.log").read_text(errors="replace").splitlines()
         said = "\n".join(f"  {line}" for line in lines[-LAST_LINES:]) or "  (nothing)"
         raise RunError(f"{result.verdict()}\nThe last lines of rank {rank}:\n{said}")
+
+    def _run(
+        self,
+        cluster: Cluster,
+        command: Sequence[str],
+        logs: Path,
+        timeout: float,
+        preload: Sequence[str],
+    ) -> Result:
+        if preload:
+            try:
+                return self.run(cluster, command, timeout=timeout, stdout=logs, preload=preload)
+            except ClusterError as error:
+                if error.key != "preload":
+                    raise
+                logging.getLogger(__package__).warning("%s: each rank imports its modules", error)
+        return self.run(cluster, command, timeout=timeout, stdout=logs)
 
     def describe(self, cluster: Cluster) -> str:
         """`north: 2 ranks, 1gbit; south: 2 ranks, 1gbit`, then an unusual order or network."""

@@ -45,15 +45,19 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
 
 
 def open_descriptors() -> set[int]:
-    """Of this process. One more is the listing's own, which is closed already."""
-    return {int(name) for name in os.listdir("/proc/self/fd")}
+    """The descriptors of this process."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # the listing's own descriptor is closed already
+            os.fstat(int(name))
+            found.add(int(name))
+    return found
 
 
 def close_all_but(kept: set[int]) -> None:
     """Closes other descriptors. Otherwise their readers would not see the end of the writers."""
     for descriptor in open_descriptors() - kept:
-        with suppress(OSError):
-            os.close(descriptor)
+        os.close(descriptor)
 
 
 def die_with_parent() -> None:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from hetcomm.demo import command, launcher
 from hetcomm.demo.launcher import Launcher, RunError
 from hetcomm.demo.training import Comparison, Training
-from hetcomm.emulate import Cluster, RefusedError, load, run
+from hetcomm.emulate import Cluster, ClusterError, RefusedError, load, run
 from hetcomm.emulate import Result as Ended
 from hetcomm.plan import Layout
 
@@ -95,6 +95,22 @@ def without_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RefusedError("namespaces", "the kernel to make them", "EPERM", "run as root")
 
     monkeypatch.setattr(launcher, "run", refuse)
+
+
+def test_ranks_import_where_modules_cannot_be_preloaded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[dict[str, object]] = []
+
+    def run(*_: object, **options: object) -> Ended:
+        calls.append(options)
+        if "preload" in options:
+            raise ClusterError("preload", "modules that start no threads", "1", "leave them out")
+        return Ended((0, 0), ("north", "south"), (), "cubic", (), 1.0, None, False)
+
+    Launcher(run).run_ranks(cluster(), ["true"], tmp_path, 5, ["torch"])
+    assert [call.get("preload") for call in calls] == [["torch"], None]
+    assert "start no threads, got 1; leave them out: each rank imports" in caplog.text
 
 
 @pytest.mark.timeout(600)
