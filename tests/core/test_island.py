@@ -262,7 +262,7 @@ def test_attaching_names_missing_members() -> None:
 
 
 def test_attaching_names_the_member_that_gave_up() -> None:
-    """Otherwise a member would wait until its own deadline, and name a rank that never came."""
+    """Not the rank that never came, nor a timeout that has not passed."""
     name = _core.create_shm_segment(3, 4, 0)
     failures: dict[int, _core.Error] = {}
 
