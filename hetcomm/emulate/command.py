@@ -44,8 +44,9 @@ def emulate(
 ) -> None:
     """Run a multi-host job on this machine: a namespace per host, links shaped by the kernel.
 
-    Exits with 0 if every rank did, 1 if a rank failed, 2 if the cluster cannot be made or the
-    report cannot be written, 124 after the timeout, 130 after Ctrl-C.
+    Exits with 0 if every rank did, 1 if a rank failed, 2 if the cluster cannot be made, a
+    module cannot be preloaded or the report cannot be written, 124 after the timeout, 130 after
+    Ctrl-C.
     """
     if report is not None:
         check_folder("--report: ", report)

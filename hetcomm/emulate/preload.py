@@ -92,7 +92,7 @@ def _ended_with_the_run(job: Job, front: socket.socket) -> Iterator[None]:
             expected, got = f"imports within {job.timeout:g} s", "unfinished ones"
             error = ClusterError(_KEY, expected, got, "raise the timeout")
             front.sendall(pickle.dumps(error))
-        os._exit(1)
+        os._exit(1)  # an import may swallow exceptions, or never return
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -129,9 +129,9 @@ def fork(job: Job, rank: int, output: int) -> int:
             os.close(separated)
             _become(job, rank, output)
             _run(job.command[1:])
-        finally:  # only an error of _become() comes here
+        except BaseException:  # of this module: _run() shows those of the program
             sys.excepthook(*sys.exc_info())
-            os._exit(1)
+        os._exit(1)  # the supervisor's stack must not go on in a rank
     os.close(separated)
     os.read(separate, 1)  # returns at the end of file; signals to the rank's session now reach it
     os.close(separate)
@@ -189,7 +189,7 @@ def _run(words: Sequence[str]) -> NoReturn:
             code = _code_of(end)
     # Waits for threads, calls what atexit has, and clears modules, as at the end of any program.
     ctypes.pythonapi.Py_Exit(code)
-    os._exit(code)
+    os._exit(code)  # for type checkers: Py_Exit() does not return
 
 
 def _compiled(file: str) -> CodeType:

@@ -13,7 +13,6 @@ from pathlib import Path
 import beside  # a module beside this file, which only the path of a program finds
 import numpy as np
 
-HERE = Path(__file__).parent
 early = "wave" in sys.modules  # nobody else imports it
 log = Path(sys.argv[2]) / os.environ["RANK"] if len(sys.argv) > 2 else Path(os.devnull)
 unclosed = log.open("w")
