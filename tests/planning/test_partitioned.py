@@ -96,6 +96,25 @@ def refusals(rank: int, size: int, paths: list[Path]) -> list[str]:
     return found
 
 
+def unlike_chunks(rank: int, size: int, path: Path) -> list[str]:
+    job = plan.load(path)
+    chunks = plan.split(staged.model(4), job)
+    optimizer = torch.optim.SGD(chunks[0].parameters(), lr=0.1)
+    wrong: list[Any] = [chunks[0], chunks * 2, [torch.nn.Linear(1, 1)]]
+    given = [chunks if rank == 0 else each for each in wrong]
+    return [refusal(lambda: plan.partition(each, optimizer, job)) for each in given]  # noqa: B023
+
+
+def test_chunks_of_another_source_are_refused(job: Callable[..., Job], tmp_path: Path) -> None:
+    layout([[6]], replicas=2).save(tmp_path / "layout.json")
+    expected = [
+        rf"rank 1: chunks: expected the list of 1 chunks of plan.split\(\), got {got}; pass the"
+        for got in ("Chunk", r"\['Chunk', 'Chunk'\]", r"\['Linear'\]")
+    ]
+    ranks = job("aa", backend="gloo")
+    check_texts(values(ranks, unlike_chunks, tmp_path / "layout.json"), expected)
+
+
 def test_layouts_that_cannot_be_partitioned_are_refused(
     job: Callable[..., Job], tmp_path: Path
 ) -> None:

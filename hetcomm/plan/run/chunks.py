@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +14,7 @@ from hetcomm.plan.run import families
 from hetcomm.plan.run.tensor import Tensor, apply, chosen
 
 if TYPE_CHECKING:
+    from hetcomm.plan.layout import Layout
     from hetcomm.plan.run.job import Job
 
 
@@ -100,6 +101,21 @@ def split(model: Any, job: Job, tensor: Tensor = None) -> list[nn.Module]:
     if tensor:
         apply(chunks, tensor, job.tensor_mesh)
     return chunks
+
+
+def check(chunks: Any, layout: Layout, method: str = "forward") -> None:
+    """Raises InvalidArgumentError unless `chunks` is a list as split() returns it.
+
+    method: each chunk has it.
+    """
+    count = len(layout.stages[0].chunks)
+    listed = isinstance(chunks, Sequence | nn.ModuleList)
+    fits = listed and all(isinstance(each, nn.Module) and hasattr(each, method) for each in chunks)
+    if not fits or len(chunks) != count:
+        got = [type(chunk).__name__ for chunk in chunks] if listed else type(chunks).__name__
+        raise _core.InvalidArgumentError(
+            f"chunks: expected the list of {count} chunks of plan.split(), got {got}; pass the list"
+        )
 
 
 def _shared(model: Any, job: Job) -> dict[int, str]:

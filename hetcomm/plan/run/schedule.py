@@ -15,6 +15,7 @@ from torch.distributed.pipelining import PipelineStage
 from hetcomm import _core
 from hetcomm.partitioning import agreement
 from hetcomm.partitioning.partition import Partition
+from hetcomm.plan.run.chunks import check
 from hetcomm.plan.run.tied import Tied
 
 if TYPE_CHECKING:
@@ -188,13 +189,7 @@ def _summing(kind: Any, tied: Tied) -> Any:
 
 def _kind(layout: Layout, chunks: Any, example: torch.Tensor) -> Any:
     """The schedule's class, for arguments that fit."""
-    count = len(layout.stages[0].chunks)
-    listed = isinstance(chunks, Sequence | nn.ModuleList)
-    if not (listed and len(chunks) == count and all(isinstance(c, nn.Module) for c in chunks)):
-        got = [type(chunk).__name__ for chunk in chunks] if listed else type(chunks).__name__
-        raise _core.InvalidArgumentError(
-            f"chunks: expected the list of {count} chunks of plan.split(), got {got}; pass the list"
-        )
+    check(chunks, layout)
     if len(example) != layout.micro_batch:
         raise _core.InvalidArgumentError(
             f"example: expected the {layout.micro_batch} samples of a micro-batch of the layout, "
