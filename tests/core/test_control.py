@@ -215,6 +215,34 @@ def test_a_closed_control_port_names_its_rank() -> None:
 
 
 @pytest.mark.slow
+def test_a_rank_that_ends_before_it_accepts_is_named() -> None:
+    """Its system resets the connections in its queue, before or after rank 0 sees that connections
+    are made."""
+
+    def program(communicator: Communicator) -> None:
+        with pytest.raises(_core.PeerFailedError) as failed:
+            all_reduce(communicator)
+        assert failed.value.peer == 2, failed.value
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    made = unreachable({}, {2: listener.getsockname()[1]})
+
+    def end() -> None:
+        assert select.select([listener], [], [], BOUND)[0], "rank 0 did not connect"
+        listener.close()
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    results = run_ranks("aba", program, store=made, timeout=12.0)
+    ending.join()
+    for result in results:
+        if isinstance(result, _core.PeerFailedError):  # set-up had not ended yet
+            assert result.peer == 2, result
+        else:
+            assert result is None, result
+
+
+@pytest.mark.slow
 def test_a_neighbour_without_a_proof_is_given_up() -> None:
     """Another program has the address of rank 1, and stays silent. Rank 1 never hears of rank 0.
     A neighbour may be stopped for a while."""
