@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/events.h"
+#include "base/joined.h"
 #include "transport/ucx/endpoint_slots.h"
 
 namespace hetcomm {
@@ -23,12 +24,14 @@ std::string carrier(const std::string& transport, const std::string& device) {
   return device == "memory" ? transport + " shared memory" : transport + " over " + device;
 }
 
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (auto name = names.begin(); name != names.end(); ++name) {
-    if (std::find(names.begin(), name, *name) == name) text += (text.empty() ? "" : " + ") + *name;
+// Several lanes may have the same carrier.
+std::string as_text(const std::vector<std::string>& carriers) {
+  std::vector<std::string> distinct;
+  for (const std::string& carrier : carriers) {
+    const bool known = std::find(distinct.begin(), distinct.end(), carrier) != distinct.end();
+    if (!known) distinct.push_back(carrier);
   }
-  return text;
+  return joined(distinct, " + ");
 }
 
 }  // namespace
@@ -333,7 +336,7 @@ std::string Endpoint::carriers() const {
   for (unsigned i = 0; i < attributes.transports.num_entries; ++i) {
     names.push_back(carrier(entries[i].transport_name, entries[i].device_name));
   }
-  return joined(names);
+  return as_text(names);
 }
 
 // For older versions, from their text for people: "lane[0]:  3:rc_verbs/rxe0:1.0 md[1] -> ...".
@@ -350,7 +353,7 @@ std::string Endpoint::printed_carriers() const {
   std::vector<std::string> names;
   for (std::sregex_iterator found(printed.begin(), printed.end(), lane), end; found != end; ++found)
     names.push_back(carrier((*found)[1], (*found)[2]));
-  return names.empty() ? "unknown" : joined(names);
+  return names.empty() ? "unknown" : as_text(names);
 }
 
 }  // namespace hetcomm
