@@ -50,9 +50,10 @@ class Finder {
 
   std::vector<Finding> found() {
     silent();
-    const bool known = late() | differing();
+    const bool known = late(first_) | differing() || late_behind();
     if (!known) awaited_and_free();
     if (found_.empty()) mutual();
+    if (found_.empty()) in_own_step();
     return found_;
   }
 
@@ -67,24 +68,33 @@ class Finder {
            (one.ended < 0 && state_.answers[rank]->state.now - one.submitted >= kStanding);
   }
 
-  // The rank's call of the first collective that stands on any rank.
-  const RecordedOperation* of_first(int rank) const {
+  // The rank's call of a collective.
+  const RecordedOperation* call_of(int rank, uint64_t sequence) const {
     for (const RecordedOperation& one : operations(rank)) {
-      if (!one.message() && one.call.sequence == first_) return &one;
+      if (!one.message() && one.call.sequence == sequence) return &one;
     }
     return nullptr;
   }
 
-  bool missing(int rank) const {
-    return state_.answers[rank] && state_.answers[rank]->state.calls <= first_;
+  // The rank's call of the first collective that stands on any rank.
+  const RecordedOperation* of_first(int rank) const { return call_of(rank, first_); }
+
+  bool missing(int rank, uint64_t sequence) const {
+    return state_.answers[rank] && state_.answers[rank]->state.calls <= sequence;
   }
 
-  bool in_island_step(int rank) const {
-    const RecordedOperation* const call = of_first(rank);
+  static bool in_step_of(const RecordedOperation* call, Performer performer) {
     if (call == nullptr || !stands(*call)) return false;
-    return std::any_of(call->recorded.begin(), call->recorded.end(), [](const auto& step) {
-      return step.end < 0 && step.kind->performer == Performer::island;
+    return std::any_of(call->recorded.begin(), call->recorded.end(), [&](const auto& step) {
+      return step.end < 0 && step.kind->performer == performer;
     });
+  }
+
+  bool in_island_step(int rank) const { return in_step_of(of_first(rank), Performer::island); }
+
+  // In the first collective the rank waits for its own processor or device alone.
+  bool in_own_step(int rank) const {
+    return !waits_.contains(rank) && in_step_of(of_first(rank), Performer::rank);
   }
 
   void find_awaited(int rank) {
@@ -127,12 +137,12 @@ class Finder {
     }
   }
 
-  bool late() {
+  bool late(uint64_t sequence) {
     std::set<int> callers;
     const RecordedOperation* call = nullptr;
     int64_t longest = 0;
     for (int rank = 0; rank < state_.size(); ++rank) {
-      const RecordedOperation* const own = of_first(rank);
+      const RecordedOperation* const own = call_of(rank, sequence);
       if (own == nullptr) continue;
       callers.insert(rank);
       call = own;
@@ -140,7 +150,7 @@ class Finder {
     }
     bool any = false;
     for (int rank = 0; call != nullptr && rank < state_.size(); ++rank) {
-      if (!missing(rank)) continue;
+      if (!missing(rank, sequence)) continue;
       any = true;
       const RankState& own = state_.answers[rank]->state;
       std::string last = "; it has made no call in this group";
@@ -154,6 +164,20 @@ class Finder {
                       " waited for " + ago(longest) + last);
     }
     return any;
+  }
+
+  // Streams of a device may share a queue, in which the kernel of a later collective stands before
+  // a step of the first one.
+  bool late_behind() {
+    std::set<uint64_t> later;
+    for (int rank = 0; rank < state_.size(); ++rank) {
+      if (!in_own_step(rank)) continue;
+      for (const RecordedOperation& one : operations(rank)) {
+        const bool behind = !one.message() && one.call.sequence > first_;
+        if (behind && in_step_of(&one, Performer::island)) later.insert(one.call.sequence);
+      }
+    }
+    return std::any_of(later.begin(), later.end(), [&](uint64_t each) { return late(each); });
   }
 
   bool differing() {
@@ -205,6 +229,13 @@ class Finder {
                                   " wait for messages of each other: the path between them is slow "
                                   "or broken, or each made another call"});
       }
+    }
+  }
+
+  void in_own_step() {
+    for (int rank = 0; rank < state_.size(); ++rank) {
+      if (!in_own_step(rank) || !stands_long(rank, *of_first(rank))) continue;
+      blame(rank, " is still in " + describe(of_first(rank)->call, 0) + " and waits for no rank");
     }
   }
 

@@ -98,6 +98,13 @@ class CoreRank(Rank):
         data = bytearray(4 * count)
         self.works += [self.communicator.submit(spec, data) for _ in range(operations)]
 
+    def submit_all_to_all(self, count: int, sums: int) -> None:
+        """Then so many sums at once. count: bytes for each rank."""
+        spec = _core.Spec(_core.Collective.all_to_all, _core.Dtype.uint8, count=count)
+        given, taken = bytearray(self.size * count), bytearray(self.size * count)
+        self.works.append(self.communicator.submit(spec, given, taken))
+        self.submit_many(sums, 1)
+
     def outlast_wait(self, seconds: float) -> bool:
         """Whether the newest operation is under way after a wait for the oldest has timed out."""
         try:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import abilities
+import hostile
 import pytest
 from job import BOUND, NOTICE, Job, Process, errors_within, subfolder, wait_for
 from undisturbed import undisturbed
@@ -102,6 +103,24 @@ def test_a_rank_that_is_stuck_in_python_answers(tmp_path: Path, hosts: str) -> N
         )
         state_when(
             job[late], lambda text: [bool(blames.search(one)) for one in culprits(text)] == [True]
+        )
+
+
+@pytest.mark.needs("emulated vendors")
+def test_a_late_rank_is_named_if_its_kernel_holds_up_earlier_copies(tmp_path: Path) -> None:
+    """All streams share one queue. The kernel that waits for rank 0 stands before copies of an
+    earlier collective, in which no rank waits for another."""
+    settings = {rank: {hostile.VARIABLE: "queues:1"} for rank in range(4)}
+    with Job(tmp_path, "aaaa", vendors="nana", settings=settings) as job:
+        job.do("all_reduce", 10)
+        for number, rank in enumerate(job.ranks):
+            rank.tell("submit_all_to_all", 60_001, int(number > 0))
+        blames = re.compile(
+            r"rank 0 on \S+ has not called all_reduce sum float32 x 1 #2, in which ranks 1, 2, 3 "
+            r"have waited for .*; its last, all_to_all uint8 x 60001 #1, ended"
+        )
+        state_when(
+            job[1], lambda text: [bool(blames.search(one)) for one in culprits(text)] == [True]
         )
 
 
