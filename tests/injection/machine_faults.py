@@ -31,6 +31,7 @@ def strangers(trial: Trial) -> None:
         trial.tell(f"nothing recorded: {why}")
     recording = None if why else Recording()
     trial.join("second", 60.0)
+    trial.open_links()
     trial.work_alone()
     ports = listening_ports(victim)
     streams = {port: [b"stranger"] for rank in trial.job.ranks for port in listening_ports(rank)}

@@ -112,6 +112,12 @@ class Trial:
             self.order(rank, "use", name, timeout)
         self.all_right()
 
+    def open_links(self) -> None:
+        """Between every two ranks, with the sockets of UCX for long messages."""
+        for rank in self.job.ranks:
+            self.order(rank, "greet", 1 << 20)
+        self.all_right()
+
     def order(self, rank: Process, method: str, *arguments: object) -> None:
         try:
             rank.tell(method, *arguments)
