@@ -6,6 +6,8 @@
 #include <thread>
 
 #include "base/config.h"
+#include "base/events.h"
+#include "base/joined.h"
 #include "base/log.h"
 
 namespace hetcomm {
@@ -18,6 +20,8 @@ constexpr auto kEndPause = std::chrono::milliseconds(50);  // members may end mu
 constexpr auto kFailureInterval = std::chrono::seconds(1);
 constexpr auto kFailureBound = std::chrono::milliseconds(20);
 constexpr auto kReasonBound = std::chrono::seconds(3);  // if the library noticed a failure first
+// With fewer free ones after a failure, the lack of descriptors may be its reason.
+constexpr int kFewestDescriptors = 32;
 
 // The result of a function; shared with its thread, which may run longer than anybody waits.
 struct Opening {
@@ -41,13 +45,23 @@ class Pause {
   std::chrono::microseconds pause_{50};
 };
 
+// "" if this process has some left. Libraries report the lack as a failure of the network, too.
+std::string lack_of_descriptors(const std::string& failure) try {
+  require_descriptors(kFewestDescriptors, failure);
+  return "";
+} catch (const Error& error) {
+  return error.status().details().message;
+}
+
+std::string ranks_of(const CclOptions& options) {
+  std::vector<int> ranks;
+  for (int i = 0; i < options.members; ++i) ranks.push_back(options.rank(i));
+  return "ranks " + joined(ranks);
+}
+
 std::string missing_members(const char* function, const CclOptions& options,
                             const CclLibrary& library, Deadline deadline) {
-  std::string ranks;
-  for (int i = 0; i < options.members; ++i) {
-    ranks += (i ? ", " : "") + std::to_string(options.rank(i));
-  }
-  return library.version + ": expected the ranks " + ranks + " in one communicator within " +
+  return library.version + ": expected the " + ranks_of(options) + " in one communicator within " +
          format_seconds(deadline.timeout()) + "; got none: " + function +
          " is still under way; check that all are alive and reach each other over " +
          (options.network.empty() ? "the network that it chooses" : options.network) +
@@ -214,16 +228,25 @@ bool CclCommunicator::perform(const char* function, std::function<nccl::Result()
     asked = Clock::now();
   }
   if (result == nccl::success) return true;
-  // Another member may have given up first.
-  const bool late = result == nccl::remote_error && deadline.left() < kReasonBound;
-  if (result == nccl::remote_error && !late) ask(kReasonBound);
+  std::string lacking;
+  if (result != nccl::in_progress) {
+    lacking = lack_of_descriptors(library_.failure(function, result));
+  }
+  // Otherwise another member may have given up first.
+  const bool remote = result == nccl::remote_error && lacking.empty();
+  const bool late = remote && deadline.left() < kReasonBound;
+  if (remote && !late) ask(kReasonBound);
 
   const bool timed_out = late || result == nccl::in_progress;
-  std::string text = timed_out ? missing_members(function, options, library_, deadline)
-                               : library_.failure(function, result) + "; give all ranks the same " +
-                                     library_.vendor->ccl.name +
-                                     " and a network that it can use (NCCL_DEBUG=INFO shows what "
-                                     "it finds)";
+  std::string text = lacking;
+  if (timed_out) {
+    text = missing_members(function, options, library_, deadline);
+  } else if (lacking.empty()) {
+    text = library_.failure(function, result) +
+           (remote ? "; one of its " + ranks_of(options) + " has failed" : "") +
+           "; give all ranks the same " + library_.vendor->ccl.name +
+           " and a network that it can use (NCCL_DEBUG=INFO shows what it finds)";
+  }
   const bool abortable = returned || !first;
   if (abortable) abort();
   if (!abortable || !aborted(Deadline(kAbortBound))) {
