@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import tempfile
 import time
@@ -144,10 +145,10 @@ def inject(kind: Kind, trial: Trial, outcome: Outcome) -> None:
 
 
 def start(folder: Path, layout: Layout, kind: Kind, more: Settings) -> Job:
-    variable = {
-        hostile.VARIABLE: hostile.mixture(layout.hostile) if layout.hostile else "",
-        "TOGETHER": "1",
-    }
+    # The group's timeout ends a wait for a device before the emulated runtime does.
+    bound = f",bound:{2 * math.ceil(kind.timeout)}"
+    mixture = hostile.mixture(layout.hostile) + bound if layout.hostile else ""
+    variable = {hostile.VARIABLE: mixture, "TOGETHER": "1"}
     if kind.cluster:
         if kind.shared:  # interrupts links for less, also on a slow machine
             variable["HETCOMM_PEER_TIMEOUT"] = "20"
