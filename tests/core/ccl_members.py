@@ -23,6 +23,9 @@ from hetcomm import _core
 from hetcomm._vendors import vendors
 from hetcomm.emulate.vendors import library_environment
 
+# Seconds until the programs of all members have started, and until they end. An emulated processor
+# takes tens of seconds to start one.
+START, END = 100.0, 300.0
 PROGRAMS = Path(__file__).with_name("ccl_programs.py")
 
 
@@ -41,7 +44,7 @@ def environment(fault: str = "", **more: str) -> dict[str, str]:
 def run(program: str, *arguments: object, fault: str = "", **more: str) -> Any:
     done = subprocess.run(
         [sys.executable, str(PROGRAMS), program, *map(str, arguments)],
-        env=environment(fault, **more), capture_output=True, text=True, timeout=100, check=False,
+        env=environment(fault, **more), capture_output=True, text=True, timeout=END, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"{program} {arguments}: {done.returncode}\n{done.stderr}"
     result = json.loads(done.stdout.splitlines()[-1])

@@ -12,7 +12,7 @@ from typing import Any
 
 import ccl_sides
 import numpy as np
-from ccl_members import failed, open_members
+from ccl_members import START, failed, open_members
 from emulated_ccl import Ccl
 from islands import FACTOR, KINDS, STORAGE, Case, random_case, run_threads, widen
 
@@ -188,7 +188,9 @@ def member(vendor: str, index: str, members: str, unique_id: str) -> int:
     if not unique_id:
         unique_id = _core.make_ccl_id(vendor).hex()
         print(unique_id, flush=True)
-    island = _core.CclIsland(vendor, int(index), bytes.fromhex(unique_id), int(index), int(members))
+    island = _core.CclIsland(
+        vendor, int(index), bytes.fromhex(unique_id), int(index), int(members), timeout=START
+    )
     values = np.full(1001, 1 + int(index), np.int64)
     piece = (-1, -1, values.ctypes.data, values.ctypes.data, values.size)
     island.start(_core.IslandCall(
@@ -306,7 +308,9 @@ def survivor(index: str, unique_id: str) -> dict[str, Any]:
     if first:
         unique_id = _core.make_ccl_id("nvidia").hex()
         print(unique_id, flush=True)
-    island = _core.CclIsland("nvidia", int(index), bytes.fromhex(unique_id), int(index), 2)
+    island = _core.CclIsland(
+        "nvidia", int(index), bytes.fromhex(unique_id), int(index), 2, timeout=START
+    )
     values = np.ones(100_000, np.float32)
     row = (-1, -1, values.ctypes.data, values.ctypes.data, values.size)
     call = _core.IslandCall(
@@ -335,7 +339,9 @@ def beside_another_user(
     if not unique_id:
         unique_id = _core.make_ccl_id(vendor).hex()
         print(unique_id, flush=True)
-    island = _core.CclIsland(vendor, int(index), bytes.fromhex(unique_id), int(index), 2)
+    island = _core.CclIsland(
+        vendor, int(index), bytes.fromhex(unique_id), int(index), 2, timeout=START
+    )
     values = np.full(1001, 1 + int(index), np.int64)
     row = (-1, -1, values.ctypes.data, values.ctypes.data, values.size)
     end = time.monotonic() + 60

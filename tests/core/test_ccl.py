@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ccl_members import PROGRAMS, environment, run
+from ccl_members import END, PROGRAMS, environment, run
 from emulated_ccl import INVALID_USAGE
 
 emulated = pytest.mark.needs("emulated vendors")
@@ -161,7 +161,7 @@ def test_members_run_in_processes() -> None:
         for index in (1, 2)
     ]  # fmt: skip
     for process in (first, *others):
-        text, _ = process.communicate(timeout=100)
+        text, _ = process.communicate(timeout=END)
         assert (process.returncode, text.split()[-1]) == (0, "6")
 
 
@@ -173,9 +173,9 @@ def test_a_killed_member_ends_the_call() -> None:
     )
     assert first.stdout is not None
     unique_id = first.stdout.readline().strip()
-    other = subprocess.run([*command, "1", unique_id], env=environment(), timeout=100, check=False)
+    other = subprocess.run([*command, "1", unique_id], env=environment(), timeout=END, check=False)
     assert other.returncode == -signal.SIGKILL
-    end = json.loads(first.communicate(timeout=100)[0])
+    end = json.loads(first.communicate(timeout=END)[0])
     assert (first.returncode, end["error"]) == (0, "VendorError")
     assert "remote process exited or network error" in end["text"]
     assert end["closing"] < 20
@@ -226,7 +226,7 @@ def beside_another_user(
             unique_id = process.stdout.readline().strip()
     ends = []
     for process in processes:
-        text, log = process.communicate(timeout=100)
+        text, log = process.communicate(timeout=END)
         assert process.returncode == 0, log
         ends.append((json.loads(text.splitlines()[-1]), log))
     return ends
