@@ -106,7 +106,7 @@ def unlike_chunks(rank: int, size: int, path: Path) -> list[str]:
 
 
 def test_chunks_of_another_source_are_refused(job: Callable[..., Job], tmp_path: Path) -> None:
-    layout([[6]], replicas=2).save(tmp_path / "layout.json")
+    layout([[2, 6]]).save(tmp_path / "layout.json")
     expected = [
         rf"rank 1: chunks: expected the list of 1 chunks of plan.split\(\), got {got}; pass the"
         for got in ("Chunk", r"\['Chunk', 'Chunk'\]", r"\['Linear'\]")

@@ -103,14 +103,16 @@ def split(model: Any, job: Job, tensor: Tensor = None) -> list[nn.Module]:
     return chunks
 
 
-def check(chunks: Any, layout: Layout, method: str = "forward") -> None:
+def check_chunks(chunks: Any, layout: Layout, method: str = "") -> None:
     """Raises InvalidArgumentError unless `chunks` is a list as split() returns it.
 
-    method: each chunk has it.
+    method: the name of a method that each chunk must have.
     """
     count = len(layout.stages[0].chunks)
     listed = isinstance(chunks, Sequence | nn.ModuleList)
-    fits = listed and all(isinstance(each, nn.Module) and hasattr(each, method) for each in chunks)
+    fits = listed and all(
+        isinstance(each, nn.Module) and (not method or hasattr(each, method)) for each in chunks
+    )
     if not fits or len(chunks) != count:
         got = [type(chunk).__name__ for chunk in chunks] if listed else type(chunks).__name__
         raise _core.InvalidArgumentError(

@@ -14,7 +14,7 @@ from hetcomm.partitioning import agreement
 from hetcomm.partitioning.partition import Partition
 from hetcomm.partitioning.partition import partition as partition_module
 from hetcomm.plan.run import tied
-from hetcomm.plan.run.chunks import check
+from hetcomm.plan.run.chunks import check_chunks
 
 if TYPE_CHECKING:
     from hetcomm.plan.run.job import Job
@@ -38,9 +38,9 @@ def partition(
         settings: other arguments of hetcomm.partition(), such as dtype.
 
     Raises:
-        hetcomm.InvalidArgumentError: `chunks` is not the list of split(), or another argument or
-            the layout does not fit, such as unlike tensor degrees in the replicas of a stage. All
-            ranks of the group raise it.
+        hetcomm.InvalidArgumentError: `chunks` is not the list of split() on a rank; all ranks
+            raise it. Or another argument or the layout does not fit, such as unlike tensor degrees
+            in the replicas of a stage; all ranks of the group raise it.
     """
     layout = job.layout
     if layout.schedule == "zero_bubble" and layout.weights != "rank":
@@ -56,7 +56,7 @@ def partition(
             "choose another level or equal shares"
         )
     tensor = layout.stages[job.stage].replicas[job.replica].tensor
-    agreement.gather(lambda: check(chunks, layout, "units"))
+    agreement.gather(lambda: check_chunks(chunks, layout, "units"))
     units = {id(unit) for chunk in chunks for unit in chunk.units()}  # type: ignore[operator]
     codecs = None if layout.codec == "auto" else {"gradients": layout.codec}
     return partition_module(

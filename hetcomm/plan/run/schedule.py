@@ -15,7 +15,7 @@ from torch.distributed.pipelining import PipelineStage
 from hetcomm import _core
 from hetcomm.partitioning import agreement
 from hetcomm.partitioning.partition import Partition
-from hetcomm.plan.run.chunks import check
+from hetcomm.plan.run.chunks import check_chunks
 from hetcomm.plan.run.tied import Tied
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def _summing(kind: Any, tied: Tied) -> Any:
 
 def _kind(layout: Layout, chunks: Any, example: torch.Tensor) -> Any:
     """The schedule's class, for arguments that fit."""
-    check(chunks, layout)
+    check_chunks(chunks, layout)
     if len(example) != layout.micro_batch:
         raise _core.InvalidArgumentError(
             f"example: expected the {layout.micro_batch} samples of a micro-batch of the layout, "
