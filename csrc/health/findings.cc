@@ -53,7 +53,6 @@ class Finder {
     const bool known = late(first_) | differing() || late_behind();
     if (!known) awaited_and_free();
     if (found_.empty()) mutual();
-    if (found_.empty()) in_own_step();
     return found_;
   }
 
@@ -92,7 +91,7 @@ class Finder {
 
   bool in_island_step(int rank) const { return in_step_of(of_first(rank), Performer::island); }
 
-  // In the first collective the rank waits for its own processor or device alone.
+  // In the first collective the rank waits for its own device alone.
   bool in_own_step(int rank) const {
     return !waits_.contains(rank) && in_step_of(of_first(rank), Performer::rank);
   }
@@ -150,7 +149,8 @@ class Finder {
     }
     bool any = false;
     for (int rank = 0; call != nullptr && rank < state_.size(); ++rank) {
-      if (!missing(rank, sequence)) continue;
+      // A rank that waits in the first collective may not come to a later one.
+      if (!missing(rank, sequence) || (sequence != first_ && waits_.contains(rank))) continue;
       any = true;
       const RankState& own = state_.answers[rank]->state;
       std::string last = "; it has made no call in this group";
@@ -166,15 +166,17 @@ class Finder {
     return any;
   }
 
-  // Streams of a device may share a queue, in which the kernel of a later collective stands before
-  // a step of the first one.
+  // Streams of a device may share a queue. The kernel of a later collective may then stand before
+  // the rank's steps of the first one.
   bool late_behind() {
     std::set<uint64_t> later;
     for (int rank = 0; rank < state_.size(); ++rank) {
       if (!in_own_step(rank)) continue;
       for (const RecordedOperation& one : operations(rank)) {
-        const bool behind = !one.message() && one.call.sequence > first_;
-        if (behind && in_step_of(&one, Performer::island)) later.insert(one.call.sequence);
+        const bool behind = !one.message() && one.call.sequence > first_ && one.ended < 0;
+        if (behind && stands_long(rank, one) && in_step_of(&one, Performer::island)) {
+          later.insert(one.call.sequence);
+        }
       }
     }
     return std::any_of(later.begin(), later.end(), [&](uint64_t each) { return late(each); });
@@ -229,13 +231,6 @@ class Finder {
                                   " wait for messages of each other: the path between them is slow "
                                   "or broken, or each made another call"});
       }
-    }
-  }
-
-  void in_own_step() {
-    for (int rank = 0; rank < state_.size(); ++rank) {
-      if (!in_own_step(rank) || !stands_long(rank, *of_first(rank))) continue;
-      blame(rank, " is still in " + describe(of_first(rank)->call, 0) + " and waits for no rank");
     }
   }
 
