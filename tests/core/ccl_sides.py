@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import time
 from typing import Any
 
@@ -56,9 +57,16 @@ def in_the_stream(vendor: str) -> dict[str, Any]:
     return {"launched": launched, "describe": described, "values": [v.tolist() for v in held]}
 
 
-def opening(vendor: str, patience: str) -> list[dict[str, Any]]:
-    """How opening an island ends for each of two members, and after how many seconds."""
+def opening(vendor: str, patience: str, spare: str = "") -> list[dict[str, Any]]:
+    """How opening an island ends for each of two members, and after how many seconds.
+
+    spare: the process has so many free descriptors.
+    """
     unique_id = _core.make_ccl_id(vendor)
+    if spare:
+        used = max(map(int, os.listdir("/proc/self/fd"))) + 1
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + int(spare), most))
     ends: list[dict[str, Any]] = [{}] * 2
 
     def body(member: int) -> None:

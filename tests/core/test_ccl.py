@@ -255,6 +255,16 @@ def test_a_hanging_initialisation_is_aborted() -> None:
 
 
 @emulated
+@pytest.mark.parametrize("spare", [0, 3])
+def test_a_lack_of_descriptors_is_named(spare: int) -> None:
+    """The library reports this or a failure of another member, or stands still."""
+    for end in run("opening", "nvidia", 3, spare):
+        assert end["error"] in ("VendorError", "TimeoutError"), end
+        assert "expected 32 free descriptors; got " in end["text"], end
+        assert "raise the descriptor limit" in end["text"], end
+
+
+@emulated
 def test_a_member_hanging_in_initialisation_times_out_for_all() -> None:
     ends = run("faulty", "nvidia", 3, 1, 2, fault="init_hang@1")
     assert {end["error"] for end in ends} == {"TimeoutError"}

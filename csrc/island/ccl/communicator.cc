@@ -20,7 +20,7 @@ constexpr auto kEndPause = std::chrono::milliseconds(50);  // members may end mu
 constexpr auto kFailureInterval = std::chrono::seconds(1);
 constexpr auto kFailureBound = std::chrono::milliseconds(20);
 constexpr auto kReasonBound = std::chrono::seconds(3);  // if the library noticed a failure first
-// With fewer free ones after a failure, the lack of descriptors may be its reason.
+// A failed set-up with fewer free descriptors may have failed for lack of them.
 constexpr int kFewestDescriptors = 32;
 
 // The result of a function; shared with its thread, which may run longer than anybody waits.
@@ -45,7 +45,8 @@ class Pause {
   std::chrono::microseconds pause_{50};
 };
 
-// "" if this process has some left. Libraries report the lack as a failure of the network, too.
+// "" if this process has kFewestDescriptors left. Libraries report the lack as a failure of the
+// network, too.
 std::string lack_of_descriptors(const std::string& failure) try {
   require_descriptors(kFewestDescriptors, failure);
   return "";
@@ -228,24 +229,21 @@ bool CclCommunicator::perform(const char* function, std::function<nccl::Result()
     asked = Clock::now();
   }
   if (result == nccl::success) return true;
-  std::string lacking;
-  if (result != nccl::in_progress) {
-    lacking = lack_of_descriptors(library_.failure(function, result));
-  }
-  // Otherwise another member may have given up first.
-  const bool remote = result == nccl::remote_error && lacking.empty();
-  const bool late = remote && deadline.left() < kReasonBound;
-  if (remote && !late) ask(kReasonBound);
-
-  const bool timed_out = late || result == nccl::in_progress;
-  std::string text = lacking;
-  if (timed_out) {
+  const bool remote = result == nccl::remote_error, under_way = result == nccl::in_progress;
+  std::string text = under_way ? missing_members(function, options, library_, deadline)
+                               : library_.failure(function, result);
+  const std::string lacking = lack_of_descriptors(text);
+  // Another member may have given up first.
+  const bool late = remote && lacking.empty() && deadline.left() < kReasonBound;
+  if (remote && !late) ask(lacking.empty() ? kReasonBound : kFailureBound);
+  if (late) {
     text = missing_members(function, options, library_, deadline);
-  } else if (lacking.empty()) {
-    text = library_.failure(function, result) +
-           (remote ? "; one of its " + ranks_of(options) + " has failed" : "") +
-           "; give all ranks the same " + library_.vendor->ccl.name +
-           " and a network that it can use (NCCL_DEBUG=INFO shows what it finds)";
+  } else if (!lacking.empty()) {
+    text = lacking;
+  } else if (!under_way) {
+    if (remote) text += "; one of the " + ranks_of(options) + ", or the network, has failed";
+    text += std::string("; give all ranks the same ") + library_.vendor->ccl.name +
+            " and a network that it can use (NCCL_DEBUG=INFO shows what it finds)";
   }
   const bool abortable = returned || !first;
   if (abortable) abort();
@@ -253,7 +251,7 @@ bool CclCommunicator::perform(const char* function, std::function<nccl::Result()
     text += "; it does not let itself be aborted either, so end this process soon";
   }
   check(other_failure);
-  throw Error(Status(timed_out ? Code::timeout : Code::vendor, text, rank_));
+  throw Error(Status(late || under_way ? Code::timeout : Code::vendor, text, rank_));
 }
 
 void CclCommunicator::abort() {
