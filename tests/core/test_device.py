@@ -69,7 +69,15 @@ def open_device(
 
 def library(path: Path, source: str, *options: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    command = ["cc", "-shared", "-fPIC", "-w", f"-Wl,-soname,{path.name}", "-o", str(path)]
+    command = [
+        os.environ.get("CXX", "g++"),
+        "-shared",
+        "-fPIC",
+        "-w",
+        f"-Wl,-soname,{path.name}",
+        "-o",
+        str(path),
+    ]
     subprocess.run(
         [*command, "-x", "c", "-", "-x", "none", *options], input=source, text=True, check=True
     )
