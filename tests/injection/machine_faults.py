@@ -31,7 +31,6 @@ def strangers(trial: Trial) -> None:
         trial.tell(f"nothing recorded: {why}")
     recording = None if why else Recording()
     trial.join("second", 60.0)
-    trial.open_links()
     trial.work_alone()
     ports = listening_ports(victim)
     streams = {port: [b"stranger"] for rank in trial.job.ranks for port in listening_ports(rank)}
@@ -41,6 +40,7 @@ def strangers(trial: Trial) -> None:
     every = [stream for of_port in streams.values() for stream in of_port]
     if not every:
         raise Complaint(ERROR, f"no rank connected to any of the ports {list(streams)}")
+    trial.open_links()
     before, told, came = trial.resources(), len(trial.told), 0
     trial.begin()
     with contextlib.ExitStack() as kept:

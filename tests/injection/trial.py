@@ -113,7 +113,7 @@ class Trial:
         self.all_right()
 
     def open_links(self) -> None:
-        """Between every two ranks, with the sockets of UCX for long messages."""
+        """Opens the links between every two ranks, with the sockets of UCX for long messages."""
         for rank in self.job.ranks:
             self.order(rank, "greet", 1 << 20)
         self.all_right()
