@@ -25,7 +25,7 @@ from hetcomm.emulate.vendors import library_environment
 
 # Seconds until the programs of all members have started, and until they end. An emulated processor
 # takes tens of seconds to start one.
-START, END = 100.0, 300.0
+START, END = 100.0, 180.0
 PROGRAMS = Path(__file__).with_name("ccl_programs.py")
 
 
