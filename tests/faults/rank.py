@@ -99,7 +99,7 @@ class CoreRank(Rank):
         self.works += [self.communicator.submit(spec, data) for _ in range(operations)]
 
     def submit_all_to_all(self, count: int, sums: int) -> None:
-        """Then so many sums at once. count: bytes for each rank."""
+        """An all_to_all, then so many sums at once. count: bytes for each rank."""
         spec = _core.Spec(_core.Collective.all_to_all, _core.Dtype.uint8, count=count)
         given, taken = bytearray(self.size * count), bytearray(self.size * count)
         self.works.append(self.communicator.submit(spec, given, taken))
