@@ -69,15 +69,8 @@ def open_device(
 
 def library(path: Path, source: str, *options: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    command = [
-        os.environ.get("CXX", "g++"),
-        "-shared",
-        "-fPIC",
-        "-w",
-        f"-Wl,-soname,{path.name}",
-        "-o",
-        str(path),
-    ]
+    compiler = os.environ.get("CXX", "g++")
+    command = [compiler, "-shared", "-fPIC", "-w", f"-Wl,-soname,{path.name}", "-o", str(path)]
     subprocess.run(
         [*command, "-x", "c", "-", "-x", "none", *options], input=source, text=True, check=True
     )

@@ -284,7 +284,7 @@ def test_a_handle_that_is_gone_ends_the_process(program: str, fault: str, words:
             },
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=BOUND,
             check=False,
         )
         assert (done.returncode < 0) == dies, done.stderr

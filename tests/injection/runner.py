@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import subprocess
 import tempfile
 import time
@@ -146,7 +145,7 @@ def inject(kind: Kind, trial: Trial, outcome: Outcome) -> None:
 
 def start(folder: Path, layout: Layout, kind: Kind, more: Settings) -> Job:
     # The group's timeout ends a wait for a device before the emulated runtime does.
-    bound = f",bound:{2 * math.ceil(kind.timeout)}"
+    bound = f",bound:{round(2 * kind.timeout)}"
     mixture = hostile.mixture(layout.hostile) + bound if layout.hostile else ""
     variable = {hostile.VARIABLE: mixture, "TOGETHER": "1"}
     if kind.cluster:
