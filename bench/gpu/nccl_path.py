@@ -22,7 +22,8 @@ from ranks import Rank
 from report import Report, Skipped, parser
 
 SIZES = [8, 1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20]
-ROUNDS = 9
+ROUNDS, LEAST_ROUNDS = 9, 3
+BATCHES = 3  # of each group in a round
 EXTRA_SECONDS, EXTRA_SHARE = 3e-6, 0.02  # hetcomm may cost this much more than NCCL
 
 
@@ -36,10 +37,14 @@ def rank_main(emulated: bool, smallest: bool, seconds: float) -> None:
     groups = Groups(emulated)
     peer = groups.gloo if emulated else dist.new_group(backend="nccl", timeout=BOUND)
     both = {"hetcomm": dist.group.WORLD, "peer": peer}
-    sizes, rounds = (SIZES, ROUNDS) if not smallest else ([8, 64 << 10], 2)
+    sizes, most_rounds = (SIZES, ROUNDS) if not smallest else ([8, 64 << 10], 2)
     begin_all = time.monotonic()
     report: dict[int, dict[str, dict[str, list[float]]]] = {}
     for position, size in enumerate(sizes):
+        left = seconds - groups.largest(time.monotonic() - begin_all)
+        if left <= 0:
+            print(f"no time for {size} bytes and more")
+            break
         tensor = torch.full((size // 4,), groups.rank + 1.0, device=groups.device)
         for group in both.values():
             tensor.fill_(groups.rank + 1.0)
@@ -52,9 +57,9 @@ def rank_main(emulated: bool, smallest: bool, seconds: float) -> None:
         once = groups.largest(
             seconds_of(partial(dist.all_reduce, tensor, group=peer), 3, groups.finish) / 3
         )
-        left = max(0.0, seconds - groups.largest(time.monotonic() - begin_all))
-        share = left / (len(sizes) - position) / (rounds + 1) / len(both) / 2
-        calls = int(max(2, min(200, share / once)))
+        calls_left = int(left / (len(sizes) - position) / len(both) / BATCHES / once)
+        rounds = min(most_rounds, max(LEAST_ROUNDS, calls_left // 2 - 1))
+        calls = max(2, min(200, calls_left // (rounds + 1)))
         kinds = ["batch", "host", "latency", *(["stream"] if groups.on_gpu else [])]
         rows = report[size] = {name: {kind: [] for kind in kinds} for name in both}
         for number in range(rounds + 1):
@@ -73,7 +78,8 @@ def rank_main(emulated: bool, smallest: bool, seconds: float) -> None:
                     for kind, value in found.items():
                         rows[name][kind].append(value / calls)
         rows["calls"] = {"per round": [calls]}
-    ranks.give(report)
+        print(f"{size} bytes: {rounds} rounds of {calls} calls", flush=True)
+        ranks.give(report)
     dist.destroy_process_group()
 
 
@@ -134,6 +140,7 @@ def main() -> None:
     def case(name: str, size: int) -> None:
         if given := ranks.try_launch(report, name, [Rank(True)] * size, arguments):
             judge(report, name, given[0], arguments.emulated)
+            report.fact(f"{name}: largest size in the time given, B", max(map(int, given[0])))
 
     if not arguments.mps:
         return case("2 ranks taking turns", 2) if arguments.two_ranks else case("1 rank", 1)
