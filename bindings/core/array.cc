@@ -79,11 +79,18 @@ py::object to_dlpack(py::handle object, py::handle stream) {
   return method(**keywords());
 }
 
+// CuPy 14 gives its arrays the buffer protocol, too, for memory that the host can read. The buffer
+// protocol knows no streams, so DLPack comes first for such types.
+bool of_a_device(py::handle object) {
+  static PyObject* const name = PyUnicode_InternFromString("__cuda_array_interface__");
+  return PyObject_HasAttr(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())), name) != 0;
+}
+
 }  // namespace
 
 Array::Array(py::handle object, const char* role, bool writable, py::handle stream) : role_(role) {
   if (from_numpy(object, writable)) return;
-  if (PyObject_CheckBuffer(object.ptr()) != 0) {
+  if (PyObject_CheckBuffer(object.ptr()) != 0 && !of_a_device(object)) {
     if (from_buffer(object, writable)) return;
     // The buffer protocol does not know some element types, such as bfloat16 of ml_dtypes.
     if (py::hasattr(object, "dtype") && py::hasattr(object, "view")) {

@@ -8,6 +8,7 @@ behind the current one. The CUDA array interface names the current one.
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import threading
 import time
@@ -87,8 +88,17 @@ class Memory:
         self.arena.append(self.ptr)
 
 
-class ndarray:
-    """An array, or a view into the memory of another. `plain` has the layout, but no elements."""
+class ndarray(mmap.mmap):
+    """An array, or a view into the memory of another. `plain` has the layout, but no elements.
+
+    As of CuPy 14 its type has the buffer protocol, which fails for memory of a device. So does the
+    protocol of a closed mmap.
+    """
+
+    def __new__(cls, *_: Any) -> Self:
+        made = super().__new__(cls, -1, 1)
+        made.close()
+        return made
 
     def __init__(self, plain: np.ndarray, memory: Memory, offset: int = 0) -> None:
         self._plain, self._memory, self._offset = plain, memory, offset
