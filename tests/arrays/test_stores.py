@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
 import subprocess
@@ -113,6 +114,7 @@ def test_a_stopped_torch_store_does_not_hang() -> None:
         with pytest.raises(hetcomm.TimeoutError, match="no rank has set it"):
             store.get("another", timedelta(seconds=0.2))
         process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # until then a thread may still answer
         for _ in range(2):
             with pytest.raises(hetcomm.TimeoutError, match="the store does not answer"):
                 store.get("key", timedelta(seconds=0.2))
