@@ -30,6 +30,7 @@ class DeviceRun {
   // The following members need the executor's lock.
   void start(const Plan& plan, Streams& streams) {
     steps_.emplace(plan, streams, filled_, events_);
+    if (recorded_ && plan.steps.empty()) end_at(filled_);
   }
   std::byte* scratch() const { return scratch_.data(); }
   std::byte* staging() const { return staging_.data(); }
@@ -52,6 +53,9 @@ class DeviceRun {
   Event end_in_graph() const { return end_in_graph_; }
   bool capturing(Stream stream) const { return device_->capturing(stream); }
   Status block_stream(Stream stream, Event event) { return device_->wait(stream, event); }
+  Status block_until_filled(Stream stream) {
+    return filled_ != nullptr ? device_->wait(stream, filled_) : Status();
+  }
 
  private:
   const std::shared_ptr<Device> device_;
@@ -60,7 +64,7 @@ class DeviceRun {
   std::vector<Event> events_;  // for the steps on the device
   bool recorded_ = false;
   const uint32_t thread_;         // that submits the run
-  Event end_in_graph_ = nullptr;  // owned by the steps or the engine
+  Event end_in_graph_ = nullptr;  // owned by this, the steps or the engine
   DeviceBlock scratch_, staging_;
   std::shared_ptr<Residual> residual_;  // whose values are in device memory
   float* values_ = nullptr;

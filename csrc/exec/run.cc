@@ -78,7 +78,15 @@ void Run::start(Paths& paths, int lane) {
   if (record_ != 0) recorder_->start(record_, *plan_);
   if (trace_) [[unlikely]]
     trace_->begin(plan_);
-  if (left_ == 0) finish();
+  if (left_ == 0 && !awaits_fill()) finish();
+}
+
+bool Run::awaits_fill() {
+  if (!device_ || !plan_->steps.empty() || recorded()) return false;
+  Status status;
+  const bool filled = device_->filled(status);
+  if (!status.ok()) fail(status);
+  return status.ok() && !filled;
 }
 
 bool Run::slow_to_start() const {
@@ -124,7 +132,8 @@ bool Run::progress() {
     fail(consequence_);
   }
   if (!status_.ok() && island_) island_->poll_release();
-  if (status_.ok() ? left_ == 0 : released() || Clock::now() - failed_at_ > kReleaseBound) {
+  if (status_.ok() ? left_ == 0 && !awaits_fill()
+                   : released() || Clock::now() - failed_at_ > kReleaseBound) {
     finish();
   }
   return moved || finished_;
@@ -347,6 +356,7 @@ Status Run::check_not_recorded(Stream stream) const {
 Status Run::block_stream(Stream stream) const {
   if (Event end = device_->end_in_graph()) return device_->block_stream(stream, end);
   if (finished_) return status_;
+  if (plan_->steps.empty()) return device_->block_until_filled(stream);
   const Event end = island_ ? island_->event() : nullptr;
   const Status status = end ? device_->block_stream(stream, end) : Status();
   return status.ok() ? device_->steps().block(stream) : status;

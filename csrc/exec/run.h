@@ -136,6 +136,8 @@ class Run {
   void start_step(int index);
   void start_own(int index);  // a step of Performer::rank
   Status perform(const Step& step);
+  // A plan without steps, as of a group of one rank, still comes after the caller's stream.
+  bool awaits_fill();
   bool may_post(int index);
   void post(int index);
   bool post_in_order();

@@ -22,6 +22,7 @@ from stream_programs import (
     full,
     home,
     late,
+    messages,
     on_device,
     prepare,
     side,
@@ -39,6 +40,7 @@ pytestmark = emulated_device.needed
 
 # Letters of hosts and vendors: one native island; staged to a CPU rank, and to another vendor.
 LAYOUTS = [("aa", "nn"), ("ab", "nc"), ("ab", "na")]
+ALONE = ("a", "n")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -54,7 +56,10 @@ def _job(job: Callable[..., Job], hosts: str, vendors: str, **settings: Any) -> 
 
 
 def run_all(rank: int, size: int, native: bool) -> None:
-    for program in [*PROGRAMS, *([waiting_leaves_the_host_alone] if native else [])]:
+    programs = [*PROGRAMS, *([waiting_leaves_the_host_alone] if native else [])]
+    for program in programs:
+        if size == 1 and program is messages:
+            continue
         try:
             program(rank, size)
         except BaseException as error:
@@ -62,16 +67,16 @@ def run_all(rank: int, size: int, native: bool) -> None:
             raise
 
 
-@pytest.mark.parametrize(("hosts", "vendors"), LAYOUTS)
+@pytest.mark.parametrize(("hosts", "vendors"), [ALONE, *LAYOUTS])
 def test_collectives_follow_the_stream(job: Callable[..., Job], hosts: str, vendors: str) -> None:
-    values(_job(job, hosts, vendors), run_all, vendors == "nn")
+    values(_job(job, hosts, vendors), run_all, set(vendors) == {"n"})
 
 
 def run_cases(rank: int, size: int, seed: int, layout: str) -> list[str]:
     return failures_on(home(), rank, size, seed, layout)
 
 
-@pytest.mark.parametrize(("hosts", "vendors"), LAYOUTS)
+@pytest.mark.parametrize(("hosts", "vendors"), [ALONE, *LAYOUTS])
 def test_every_collective_dtype_and_op_is_correct(
     job: Callable[..., Job], seed: int, hosts: str, vendors: str
 ) -> None:
