@@ -66,7 +66,7 @@ def lossy_sums(rank: int, size: int, seed: int) -> list[list[float]]:
     ):
         feedback = hetcomm.Feedback()
         for _ in range(3):
-            total = parts[rank].to(home())
+            total = parts[rank].to(home(), copy=True)
             with hetcomm.codec(codec, feedback=feedback, key=codec):
                 dist.all_reduce(total)
         found.append(total.cpu().tolist())
@@ -93,7 +93,7 @@ def sums_without_loss(rank: int, size: int, seed: int) -> list[list[float]]:
     found = []
     for codec in ("none", "lossless"):
         for dtype in (torch.float32, torch.bfloat16, torch.float16):
-            total = parts[rank].to(home(), dtype)
+            total = parts[rank].to(home(), dtype, copy=True)
             with hetcomm.codec(codec):
                 dist.all_reduce(total)
             found.append(total.cpu().float().tolist())

@@ -33,10 +33,16 @@ def _sum(size: int) -> float:
 
 
 def _run(rank: int, size: int, on_gpu: Callable[[int, int], None], calls: int) -> None:
-    """The ranks of the GPU run the program. The other ranks make the same number of all_reduces."""
+    """The ranks of the GPU run the program. The other ranks make the same number of all_reduces.
+
+    One all_reduce comes before: the first launch of a kernel may wait for the device.
+    """
     if home() == "cuda":
+        tensor = torch.full((COUNT,), float(rank + 1), device="cuda")
+        dist.all_reduce(tensor)
+        assert bool((tensor * 2 == 2 * _sum(size)).all())
         return on_gpu(rank, size)
-    for _ in range(calls):
+    for _ in range(1 + calls):
         tensor = torch.full((COUNT,), float(rank + 1))
         dist.all_reduce(tensor)
         assert bool((tensor == _sum(size)).all())
