@@ -63,7 +63,7 @@ PARTS = (  # in the order of the questions: a later answer means little without 
     Part("staging", "staging.py", 70, remedy="hetcomm topo shows the paths, and why"),
     Part("messages", "messages.py", 40, remedy="HETCOMM_DIRECT_BYTES bounds direct messages"),
     Part("device", "device.py", 40),
-    Part("kernels", "kernels.py", 60),
+    Part("kernels", "kernels.py", 80),
     TRAINING,
     Part("cupy", "arrays.py", 30, needs="gpu"),
     Part("overlap", "overlap.py", 40, needs="torch"),

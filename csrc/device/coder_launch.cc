@@ -10,7 +10,7 @@ using namespace launch_parts;
 namespace {
 
 // With the values and layouts of the same names in device/kernels.
-constexpr size_t kTeamThreads = 32, kBlock = 2048, kLosslessBlock = 4096;
+constexpr size_t kTeamThreads = 32, kBlock = 2048, kBatch = 512, kLosslessBlock = 4096;
 struct SparseBlock {
   int kept;
   int numbers;
@@ -18,9 +18,17 @@ struct SparseBlock {
 
 std::byte* data_of(void* encoded) { return static_cast<std::byte*>(encoded) + kEncodedHeader; }
 
+// The first arguments of a template.
 std::string of_block(const char* kernel, Dtype dtype, const BlockFormat& format) {
   return std::string(kernel) + "<" + qualified(name(dtype)) + ", " + qualified(format.code) + ", " +
-         qualified(format.scale) + ", " + std::to_string(format.group) + ">";
+         qualified(format.scale) + ", " + std::to_string(format.group);
+}
+
+size_t team_of(size_t group) { return group < 64 ? 4 : group < 512 ? group / 16 : 32; }
+
+// 32 threads for each part of so many elements.
+size_t threads_for(size_t count, size_t elements) {
+  return (count + elements - 1) / elements * kTeamThreads;
 }
 
 // Of a block of `count` elements, 0 to 2048.
@@ -45,7 +53,7 @@ std::string of_exponents(const char* kernel, Dtype dtype) {
 // A team for each block. Small blocks of threads spread few teams over all of a device.
 void set_teams(KernelLaunch& launch, size_t count, size_t block) {
   launch.threads = 2 * kTeamThreads;
-  set_blocks(launch, (count + block - 1) / block * kTeamThreads);
+  set_blocks(launch, threads_for(count, block));
 }
 
 struct Encoding {
@@ -65,13 +73,14 @@ void add_operands(KernelLaunch& launch, const Encoding& call) {
 }
 
 std::vector<KernelLaunch> launches_of(const BlockFormat& format, const Encoding& call) {
-  const size_t size = size_of(call.dtype), lanes = kVectorBytes / size, group = format.group;
+  const size_t size = size_of(call.dtype), lanes = kVectorBytes / size;
   const bool vectors =
       aligned(call.source, kVectorBytes) && aligned(call.residual, lanes * sizeof(float));
   KernelLaunch launch;
-  launch.kernel = of_block("encode_kernel", call.dtype, format);
-  set_blocks(launch,
-             (call.count + group - 1) / group * std::min<size_t>(group / lanes, kTeamThreads));
+  launch.kernel = of_block("encode_kernel", call.dtype, format) +
+                  (call.residual != nullptr ? ", true>" : ", false>");
+  const size_t group = format.group;
+  set_blocks(launch, threads_for(call.count, kTeamThreads / team_of(group) * group));
   add_operands(launch, call);
   add(launch, int{vectors});
   return {launch};
@@ -119,9 +128,8 @@ void add_operands(KernelLaunch& launch, const Decoding& call) {
 
 KernelLaunch launch_of(const BlockFormat& format, const Decoding& call) {
   KernelLaunch launch;
-  launch.kernel = of_block("decode_kernel", call.dtype, format);
-  const size_t lanes = kVectorBytes / size_of(call.dtype);
-  set_blocks(launch, (call.count + lanes - 1) / lanes);
+  launch.kernel = of_block("decode_kernel", call.dtype, format) + ">";
+  set_blocks(launch, threads_for(call.count, kBatch));
   add_operands(launch, call);
   add(launch, int{aligned(call.target, kVectorBytes) && aligned(call.first, kVectorBytes)});
   return launch;

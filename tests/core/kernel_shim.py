@@ -50,13 +50,13 @@ def kernels() -> list[str]:
     names = [f"reduce_kernel<hetcomm::{dtype}, hetcomm::Op::{op}>" for dtype, op in REDUCTIONS]
     names += [f"scale_kernel<hetcomm::{f}, {way}>" for f in FLOATS for way in ("true", "false")]
     names += [f"cast_kernel<hetcomm::{a}, hetcomm::{b}>" for a in FLOATS for b in FLOATS]
-    for kind in ("encode_kernel", "decode_kernel"):
-        names += [
-            f"{kind}<hetcomm::{dtype}, hetcomm::{code}, {grouping_of(codec)}>"
-            for codec, code in BLOCK_CODECS.items()
-            for dtype in dtypes_of(codec)
-        ]
-        names += [f"sparse_{kind}<hetcomm::{dtype}>" for dtype in dtypes_of("topk")]
+    for codec, code in BLOCK_CODECS.items():
+        for dtype in dtypes_of(codec):
+            block = f"hetcomm::{dtype}, hetcomm::{code}, {grouping_of(codec)}"
+            names += [f"encode_kernel<{block}, {feedback}>" for feedback in ("true", "false")]
+            names.append(f"decode_kernel<{block}>")
+    for kind in ("encode", "decode"):
+        names += [f"sparse_{kind}_kernel<hetcomm::{dtype}>" for dtype in dtypes_of("topk")]
     for kind in ("measure", "encode", "decode"):
         bits = (f"{dtype.capitalize()}Bits" for dtype in LOSSLESS)
         names += [f"lossless_{kind}_kernel<hetcomm::{each}>" for each in bits]

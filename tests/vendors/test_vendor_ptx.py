@@ -24,7 +24,7 @@ KERNELS = [
     name
     for name in kernels()
     if re.search(r"<hetcomm::([Bb]float16|float8_e5m2)", name)
-    and not re.search(r", (?!256>)\d+>$", name)
+    and not re.search(r", (?!256\b)\d+(, \w+)?>$", name)
 ]
 BY_ELEMENTS = ("sparse_", "lossless_")  # kernels whose threads access single elements or bytes
 CASES = [(version, number) for version in wheels.CUDA for number in ARCHITECTURES[version]]

@@ -37,6 +37,18 @@ HETCOMM_FUNCTION int select(bool condition, int yes, int no) {
 #endif
 }
 
+#ifdef HETCOMM_CUDA
+// From Hopper on one instruction converts 8-bit floats.
+#if __CUDA_ARCH__ >= 900
+#define HETCOMM_CUDA_FLOAT8
+#endif
+HETCOMM_FUNCTION float widen_float16(unsigned short stored) {
+  float wide;  // by an instruction: without a header the language has no such type
+  asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(stored));
+  return wide;
+}
+#endif
+
 // A float of `exponent` and `fraction` bits below the sign, in the low bits of an int, to and from
 // float32. Neither direction uses float32 subnormals, because a thread may flush them to zero.
 // Formats with infinities follow IEEE. The format without (e4m3) has NaN as its greatest magnitude
@@ -53,6 +65,18 @@ struct Narrow {
   static constexpr int kLeastNormal = (128 - kBias) << 23;  // as the bits of a float32
 
   HETCOMM_FUNCTION float widen(int bits) {
+#ifdef HETCOMM_CUDA
+    if constexpr (exponent == 5 && fraction == 2) {  // the upper byte of a float16
+      return widen_float16(static_cast<unsigned short>(bits << 8));
+    }
+#endif
+#ifdef HETCOMM_CUDA_FLOAT8
+    if constexpr (exponent == 4 && fraction == 3) {
+      unsigned both;
+      asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(both) : "h"(static_cast<unsigned short>(bits)));
+      return widen_float16(static_cast<unsigned short>(both));
+    }
+#endif
     const int magnitude = (bits & (kSign - 1)) << kShift;
     int wide = magnitude + kRebias;
     if (infinities) {
@@ -77,7 +101,19 @@ struct Narrow {
     return select(magnitude < kLeastNormal, bit_cast<int>(shifted) - kBeside, normal);
   }
 
+  // Of a finite number that does not round to more than the greatest number.
+  HETCOMM_FUNCTION int round_within(float value) {
+#ifdef HETCOMM_CUDA_FLOAT8
+    if constexpr (exponent + fraction == 7) return converted(value);
+#endif
+    const int bits = bit_cast<int>(value);
+    return round_magnitude(bits & 0x7fffffff) | (bits >> (31 - exponent - fraction) & kSign);
+  }
+
   HETCOMM_FUNCTION int round(float value) {
+#ifdef HETCOMM_CUDA_FLOAT8
+    if constexpr (exponent == 4 && fraction == 3) return converted(value);
+#endif
     const int bits = bit_cast<int>(value);
     const int magnitude = bits & 0x7fffffff;
     int rounded = round_magnitude(magnitude);
@@ -87,6 +123,19 @@ struct Narrow {
     const int sign = bits >> (31 - exponent - fraction) & kSign;
     return rounded | select(rounded == kNan, 0, sign);
   }
+
+#ifdef HETCOMM_CUDA_FLOAT8
+  // Too large values become the greatest number.
+  HETCOMM_FUNCTION int converted(float value) {
+    unsigned short both;
+    if constexpr (infinities) {
+      asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(both) : "f"(0.0f), "f"(value));
+    } else {
+      asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(both) : "f"(0.0f), "f"(value));
+    }
+    return both;
+  }
+#endif
 };
 
 // Replaces a NaN by the one quiet NaN of all results.
@@ -138,8 +187,14 @@ struct Bfloat16 {
     return bit_cast<float>(static_cast<unsigned>(stored) << 16);
   }
   HETCOMM_FUNCTION Stored round(float value) {
+#if defined(HETCOMM_CUDA) && __CUDA_ARCH__ >= 800
+    Stored stored;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(stored) : "f"(value));
+    return value != value ? 0x7fc0 : stored;
+#else
     const unsigned bits = bit_cast<unsigned>(canonical(value));
     return static_cast<Stored>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+#endif
   }
   HETCOMM_FUNCTION Stored round(double value) { return round(round_to_odd(value)); }
   // As Float32::round_up(), of a number whose bfloat16 is finite.
@@ -153,11 +208,7 @@ struct Float16 {
   using Wide = float;
   using Modular = Wide;
 #if defined(HETCOMM_CUDA)
-  HETCOMM_FUNCTION Wide widen(Stored stored) {
-    float wide;  // by an instruction: without a header the language has no such type
-    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(stored));
-    return wide;
-  }
+  HETCOMM_FUNCTION Wide widen(Stored stored) { return widen_float16(stored); }
   HETCOMM_FUNCTION Stored round(float value) {
     Stored stored;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(stored) : "f"(value));
@@ -205,13 +256,29 @@ struct Boolean : Integer<unsigned char, unsigned> {
 
 struct Moved {};  // without arithmetic
 
+#ifndef HETCOMM_HOST
+// The rounded quotient, in one step from the rounded inverse (Markstein). These signs keep that of
+// a zero. The divisors here give the results of a division: of the divisors of GroupScale for all
+// values, of other ones for all mantissas of a divisor and of values next to ties of 8-bit floats,
+// and for 1.5e9 quotients at and next to ties of integers.
+HETCOMM_FUNCTION float quotient_of(float value, float divisor, float inverse) {
+  const float estimate = value * inverse;
+  return fmaf(-fmaf(estimate, divisor, -value), inverse, estimate);
+}
+#endif
+
 // A group's greatest code is `most`. Its scale is 2^least at least: no product is a subnormal. The
 // scale is stored as a Float32 or, rounded up, as a Bfloat16: then no code is greater than `most`.
 template <int most, int least>
 struct GroupScale {
   // From the bits of a group's greatest magnitude. Bits order like magnitudes, with NaN last.
   HETCOMM_FUNCTION float scale(int greatest) {
-    const int quotient = bit_cast<int>(bit_cast<float>(greatest) / static_cast<float>(most));
+    constexpr float kMost = most;
+#ifdef HETCOMM_HOST
+    const int quotient = bit_cast<int>(bit_cast<float>(greatest) / kMost);
+#else
+    const int quotient = bit_cast<int>(quotient_of(bit_cast<float>(greatest), kMost, 1 / kMost));
+#endif
     constexpr int kLeast = (127 + least) << 23;
     const int scale = select(quotient < kLeast, kLeast, quotient);
     return bit_cast<float>(select(greatest >= 0x7f800000, 0x7fc00000, scale));
@@ -224,8 +291,11 @@ struct Quantised : GroupScale<(1 << (bits - 1)) - 1, -124> {
   // The nearest integer, ties to even, of a number of magnitude 2^22 at most. Next to 2^23 floats
   // are 1 apart, so the addition rounds. A NaN gives 0.
   HETCOMM_FUNCTION int nearest(float quotient) {
-    const int bits_of_sum = bit_cast<int>(quotient + 12582912.0f);  // 1.5 * 2^23
-    return select(quotient != quotient, 0, bits_of_sum - 0x4b400000);
+    return select(quotient != quotient, 0, with_nearest(quotient) - 0x4b400000);
+  }
+  // A number whose low 22 bits are those of the nearest integer.
+  HETCOMM_FUNCTION int with_nearest(float quotient) {
+    return bit_cast<int>(quotient + 12582912.0f);  // 1.5 * 2^23
   }
 };
 
@@ -233,8 +303,5 @@ struct Quantised : GroupScale<(1 << (bits - 1)) - 1, -124> {
 template <class Number, int most>
 struct Scaled : GroupScale<most, -100> {
   // The nearest number to a quotient of finite numbers.
-  HETCOMM_FUNCTION int nearest(float quotient) {
-    const int bits = bit_cast<int>(quotient);
-    return Number::Format::round_magnitude(bits & 0x7fffffff) | (bits >> 24 & 0x80);
-  }
+  HETCOMM_FUNCTION int nearest(float quotient) { return Number::Format::round_within(quotient); }
 };

@@ -59,14 +59,24 @@ HETCOMM_FUNCTION Count team_sum(Count value) {
   return value;
 }
 
-HETCOMM_FUNCTION int team_greatest(int value) {
+// Of `threads` neighbouring threads, a power of two.
+template <int threads>
+HETCOMM_FUNCTION int greatest_of_team(int value) {
+#if defined(HETCOMM_CUDA) && __CUDA_ARCH__ >= 800
+  constexpr bool kByInstruction = threads == kTeamThreads;
+  if constexpr (kByInstruction) value = __reduce_max_sync(0xffffffffu, value);
+#else
+  constexpr bool kByInstruction = false;
+#endif
 #pragma unroll
-  for (int mask = kTeamThreads / 2; mask > 0; mask /= 2) {
+  for (int mask = kByInstruction ? 0 : threads / 2; mask > 0; mask /= 2) {
     const int other = exchanged(value, mask);
     value = other > value ? other : value;
   }
   return value;
 }
+
+HETCOMM_FUNCTION int team_greatest(int value) { return greatest_of_team<kTeamThreads>(value); }
 
 // Calls work(number, begin, n) for each block of `block` elements, the last of which may be
 // shorter: its number, its first element and its elements. A team has a block at a time.
