@@ -89,11 +89,13 @@ void Executor::activate(RunQueue& queue) {
       queue.held = true;
       return;
     }
-    const int lane = static_cast<int>(next.call().sequence % queue.lane_busy.size());
-    if (queue.lane_busy[lane]) return;
+    const bool needs_lane = !next.plan().steps.empty();
+    const int lane =
+        needs_lane ? static_cast<int>(next.call().sequence % queue.lane_busy.size()) : -1;
+    if (needs_lane && queue.lane_busy[lane]) return;
     // Another group's operation may have taken the time of this one, and failed.
     if (std::exchange(queue.held, false)) next.begin_timeout();
-    queue.lane_busy[lane] = true;
+    if (needs_lane) queue.lane_busy[lane] = true;
     queue.active.push_back(std::move(queue.pending.front()));
     queue.pending.pop_front();
     start(queue, next, lane);

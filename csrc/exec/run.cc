@@ -85,8 +85,8 @@ bool Run::awaits_fill() {
   if (!device_ || !plan_->steps.empty() || recorded()) return false;
   Status status;
   const bool filled = device_->filled(status);
-  if (!status.ok()) fail(status);
-  return status.ok() && !filled;
+  if (!status.ok()) fail(at_step(-1, status));  // which ends the run
+  return !filled;
 }
 
 bool Run::slow_to_start() const {

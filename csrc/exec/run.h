@@ -84,7 +84,7 @@ class Run {
   bool decided() const {
     return !trial_call_.trial || trial_call_.trial->decided(trial_call_.number);
   }
-  // `lane`: of the island; -1 for a message.
+  // `lane`: of the island; -1 for a message, and for a plan without steps.
   void start(Paths& paths, int lane);
   // Does what can be done without waiting; true if anything moved.
   bool progress();

@@ -56,10 +56,8 @@ def _job(job: Callable[..., Job], hosts: str, vendors: str, **settings: Any) -> 
 
 
 def run_all(rank: int, size: int, native: bool) -> None:
-    programs = [*PROGRAMS, *([waiting_leaves_the_host_alone] if native else [])]
-    for program in programs:
-        if size == 1 and program is messages:
-            continue
+    programs = [program for program in PROGRAMS if size > 1 or program is not messages]
+    for program in [*programs, *([waiting_leaves_the_host_alone] if native else [])]:
         try:
             program(rank, size)
         except BaseException as error:
