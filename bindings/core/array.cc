@@ -79,18 +79,23 @@ py::object to_dlpack(py::handle object, py::handle stream) {
   return method(**keywords());
 }
 
-// CuPy 14 gives its arrays the buffer protocol, too, for memory that the host can read. The buffer
-// protocol knows no streams, so DLPack comes first for such types.
-bool of_a_device(py::handle object) {
-  static PyObject* const name = PyUnicode_InternFromString("__cuda_array_interface__");
-  return PyObject_HasAttr(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())), name) != 0;
+// Arrays of CuPy 14 have the buffer protocol, too, which serves memory that the host can read. The
+// buffer protocol knows no streams, so such arrays go by DLPack.
+bool lies_on_device(py::handle object) {
+  if (!py::hasattr(object, "__dlpack_device__")) return false;
+  try {
+    return object.attr("__dlpack_device__")().cast<std::pair<int32_t, int32_t>>().first !=
+           dlpack::kCpu;
+  } catch (const std::exception&) {
+    return false;
+  }
 }
 
 }  // namespace
 
 Array::Array(py::handle object, const char* role, bool writable, py::handle stream) : role_(role) {
   if (from_numpy(object, writable)) return;
-  if (PyObject_CheckBuffer(object.ptr()) != 0 && !of_a_device(object)) {
+  if (PyObject_CheckBuffer(object.ptr()) != 0 && !lies_on_device(object)) {
     if (from_buffer(object, writable)) return;
     // The buffer protocol does not know some element types, such as bfloat16 of ml_dtypes.
     if (py::hasattr(object, "dtype") && py::hasattr(object, "view")) {

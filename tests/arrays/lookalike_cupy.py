@@ -144,6 +144,9 @@ class ndarray(mmap.mmap):
             "version": 3, "strides": strides, "stream": stream,
         }  # fmt: skip
 
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return {"nvidia": 2, "amd": 10}[_opened[0].vendor], self.device.id
+
     def __dlpack__(self, *, stream: int | None = None, max_version: object = None) -> object:
         assert stream != 0 or _opened[0].vendor == "amd", "0 is ambiguous with CUDA"
         consumer = 0 if stream == 1 else stream or 0
@@ -189,10 +192,9 @@ def _capsule(array: ndarray) -> object:
     axes = len(array.shape)
     shape = (ctypes.c_int64 * axes)(*array.shape)
     strides = (ctypes.c_int64 * axes)(*(s // array.dtype.itemsize for s in array._plain.strides))
-    kind = {"nvidia": 2, "amd": 10}[_opened[0].vendor]
     code = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}[array.dtype.kind]
     managed = _Managed(
-        array.data.ptr, (kind, array.device.id), axes, (code, 8 * array.dtype.itemsize, 1, 0),
+        array.data.ptr, array.__dlpack_device__(), axes, (code, 8 * array.dtype.itemsize, 1, 0),
         shape, strides, 0, None, ctypes.cast(_delete, ctypes.c_void_p).value,
     )  # fmt: skip
     _shared[ctypes.addressof(managed)] = (managed, shape, strides, array)
