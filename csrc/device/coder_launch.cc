@@ -24,9 +24,10 @@ std::string of_block(const char* kernel, Dtype dtype, const BlockFormat& format)
          qualified(format.scale) + ", " + std::to_string(format.group);
 }
 
-size_t team_of(size_t group) { return group < 64 ? 4 : group < 512 ? group / 16 : 32; }
+// The threads of a team that encode a group.
+size_t members_of(size_t group) { return group < 64 ? 4 : group < 512 ? group / 16 : kTeamThreads; }
 
-// 32 threads for each part of so many elements.
+// A team for each part of so many elements.
 size_t threads_for(size_t count, size_t elements) {
   return (count + elements - 1) / elements * kTeamThreads;
 }
@@ -73,14 +74,12 @@ void add_operands(KernelLaunch& launch, const Encoding& call) {
 }
 
 std::vector<KernelLaunch> launches_of(const BlockFormat& format, const Encoding& call) {
-  const size_t size = size_of(call.dtype), lanes = kVectorBytes / size;
-  const bool vectors =
-      aligned(call.source, kVectorBytes) && aligned(call.residual, lanes * sizeof(float));
+  const bool vectors = aligned(call.source, kVectorBytes) && aligned(call.residual, kVectorBytes);
   KernelLaunch launch;
   launch.kernel = of_block("encode_kernel", call.dtype, format) +
                   (call.residual != nullptr ? ", true>" : ", false>");
   const size_t group = format.group;
-  set_blocks(launch, threads_for(call.count, kTeamThreads / team_of(group) * group));
+  set_blocks(launch, threads_for(call.count, kTeamThreads / members_of(group) * group));
   add_operands(launch, call);
   add(launch, int{vectors});
   return {launch};

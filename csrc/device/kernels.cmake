@@ -14,7 +14,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
 endif()
 
 # The kernels for devices are compiled at run time, so the library carries their text.
-foreach(part numbers reduce team codes sparse symbols lossless)
+foreach(part numbers reduce team vectors codes sparse symbols lossless)
   set(file ${CMAKE_CURRENT_SOURCE_DIR}/device/kernels/${part}.cuh)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
   file(READ ${file} text)

@@ -77,6 +77,18 @@ def with_exponent(dtype: str, generator: np.random.Generator, count: int, ones: 
     return ((bits | mask) if ones else (bits & ~mask)).view(np.uint8)
 
 
+def small_ties(generator: np.random.Generator, count: int) -> Values:
+    """Numbers next to ties of an integer code whose scale is near its least, 2^-124. The rest of
+    such a quotient is a subnormal."""
+    most = generator.choice([7, 127])
+    greatest = np.float32(most * 2.0**-124 * generator.uniform(1, 2))
+    ties = generator.integers(-2, 2, count) + 0.5
+    values = (ties * np.float64(greatest / np.float32(most))).astype(np.float32)
+    values = (values.view(np.int32) + generator.integers(-2, 3, count, np.int32)).view(np.float32)
+    values[::32] = greatest  # in every group
+    return values
+
+
 def kinds(dtype: str, generator: np.random.Generator, count: int) -> dict[str, Bytes]:
     """Data of every class of bits."""
     normal = generator.normal(0, 1e-3, count)
@@ -85,6 +97,7 @@ def kinds(dtype: str, generator: np.random.Generator, count: int) -> dict[str, B
     rare = np.where(generator.random(count) < 0.002, np.inf, normal)
     values = {"normal": normal, "mixed": mixed, "steps": steps, "rare": rare}
     values |= {"zeros": np.zeros(count), "negative zeros": np.full(count, -0.0)}
+    values["small ties"] = small_ties(generator, count)
     return {name: float_oracle.encode(dtype, these) for name, these in values.items()} | {
         "gradients": float_oracle.ordinary_raw(dtype, count, generator),
         "random bits": generator.integers(0, 256, count * DTYPE[dtype].size, np.uint8),

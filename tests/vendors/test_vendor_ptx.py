@@ -18,7 +18,7 @@ from hetcomm import _core
 
 pytestmark = pytest.mark.needs("vendors' wheels")
 # CUDA 13 dropped Volta (70), and 12.8 brought Blackwell (100, 120).
-ARCHITECTURES = {"11.8": (70, 80), "12.9": (70, 120), "13.5": (80, 90, 100, 120)}
+ARCHITECTURES = {"11.8": (70, 80, 90), "12.9": (70, 90, 120), "13.5": (80, 90, 100, 120)}
 # Kernels of two dtypes, and one size of group for each codec: sizes change counts of loops alone.
 KERNELS = [
     name

@@ -38,9 +38,8 @@ HETCOMM_FUNCTION int select(bool condition, int yes, int no) {
 }
 
 #ifdef HETCOMM_CUDA
-// From Hopper on one instruction converts 8-bit floats.
-#if __CUDA_ARCH__ >= 900
-#define HETCOMM_CUDA_FLOAT8
+#if __CUDA_ARCH__ >= 900  // which converts 8-bit floats, and takes a maximum of 16-bit numbers
+#define HETCOMM_HOPPER
 #endif
 HETCOMM_FUNCTION float widen_float16(unsigned short stored) {
   float wide;  // by an instruction: without a header the language has no such type
@@ -66,12 +65,12 @@ struct Narrow {
 
   HETCOMM_FUNCTION float widen(int bits) {
 #ifdef HETCOMM_CUDA
-    if constexpr (exponent == 5 && fraction == 2) {  // the upper byte of a float16
+    if constexpr (exponent == 5 && fraction == 2 && infinities) {  // the upper byte of a float16
       return widen_float16(static_cast<unsigned short>(bits << 8));
     }
 #endif
-#ifdef HETCOMM_CUDA_FLOAT8
-    if constexpr (exponent == 4 && fraction == 3) {
+#ifdef HETCOMM_HOPPER
+    if constexpr (exponent == 4 && fraction == 3 && !infinities) {
       unsigned both;
       asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(both) : "h"(static_cast<unsigned short>(bits)));
       return widen_float16(static_cast<unsigned short>(both));
@@ -103,7 +102,7 @@ struct Narrow {
 
   // Of a finite number that does not round to more than the greatest number.
   HETCOMM_FUNCTION int round_within(float value) {
-#ifdef HETCOMM_CUDA_FLOAT8
+#ifdef HETCOMM_HOPPER
     if constexpr (exponent + fraction == 7) return converted(value);
 #endif
     const int bits = bit_cast<int>(value);
@@ -111,8 +110,8 @@ struct Narrow {
   }
 
   HETCOMM_FUNCTION int round(float value) {
-#ifdef HETCOMM_CUDA_FLOAT8
-    if constexpr (exponent == 4 && fraction == 3) return converted(value);
+#ifdef HETCOMM_HOPPER
+    if constexpr (exponent == 4 && fraction == 3 && !infinities) return converted(value);
 #endif
     const int bits = bit_cast<int>(value);
     const int magnitude = bits & 0x7fffffff;
@@ -124,7 +123,7 @@ struct Narrow {
     return rounded | select(rounded == kNan, 0, sign);
   }
 
-#ifdef HETCOMM_CUDA_FLOAT8
+#ifdef HETCOMM_HOPPER
   // Too large values become the greatest number.
   HETCOMM_FUNCTION int converted(float value) {
     unsigned short both;
@@ -257,10 +256,8 @@ struct Boolean : Integer<unsigned char, unsigned> {
 struct Moved {};  // without arithmetic
 
 #ifndef HETCOMM_HOST
-// The rounded quotient, in one step from the rounded inverse (Markstein). These signs keep that of
-// a zero. The divisors here give the results of a division: of the divisors of GroupScale for all
-// values, of other ones for all mantissas of a divisor and of values next to ties of 8-bit floats,
-// and for 1.5e9 quotients at and next to ties of integers.
+// One step of Markstein's, from the rounded inverse, gives the rounded quotient, unless the rest is
+// a subnormal. These signs keep that of a zero. bench/quotients.cc compares it with divisions.
 HETCOMM_FUNCTION float quotient_of(float value, float divisor, float inverse) {
   const float estimate = value * inverse;
   return fmaf(-fmaf(estimate, divisor, -value), inverse, estimate);
@@ -293,7 +290,7 @@ struct Quantised : GroupScale<(1 << (bits - 1)) - 1, -124> {
   HETCOMM_FUNCTION int nearest(float quotient) {
     return select(quotient != quotient, 0, with_nearest(quotient) - 0x4b400000);
   }
-  // A number whose low 22 bits are those of the nearest integer.
+  // The bits of a float32, of which the low 22 are those of the nearest integer.
   HETCOMM_FUNCTION int with_nearest(float quotient) {
     return bit_cast<int>(quotient + 12582912.0f);  // 1.5 * 2^23
   }

@@ -61,7 +61,7 @@ HETCOMM_FUNCTION Count team_sum(Count value) {
 
 // Of `threads` neighbouring threads, a power of two.
 template <int threads>
-HETCOMM_FUNCTION int greatest_of_team(int value) {
+HETCOMM_FUNCTION int greatest_of(int value) {
 #if defined(HETCOMM_CUDA) && __CUDA_ARCH__ >= 800
   constexpr bool kByInstruction = threads == kTeamThreads;
   if constexpr (kByInstruction) value = __reduce_max_sync(0xffffffffu, value);
@@ -76,7 +76,7 @@ HETCOMM_FUNCTION int greatest_of_team(int value) {
   return value;
 }
 
-HETCOMM_FUNCTION int team_greatest(int value) { return greatest_of_team<kTeamThreads>(value); }
+HETCOMM_FUNCTION int team_greatest(int value) { return greatest_of<kTeamThreads>(value); }
 
 // Calls work(number, begin, n) for each block of `block` elements, the last of which may be
 // shorter: its number, its first element and its elements. A team has a block at a time.
