@@ -40,10 +40,11 @@ def rank_main(emulated: bool, smallest: bool, seconds: float) -> None:
     sizes, most_rounds = (SIZES, ROUNDS) if not smallest else ([8, 64 << 10], 2)
     begin_all = time.monotonic()
     report: dict[int, dict[str, dict[str, list[float]]]] = {}
+    without: list[int] = []
     for position, size in enumerate(sizes):
         left = seconds - groups.largest(time.monotonic() - begin_all)
         if left <= 0:
-            print(f"no time for {size} bytes and more")
+            without = sizes[position:]
             break
         tensor = torch.full((size // 4,), groups.rank + 1.0, device=groups.device)
         for group in both.values():
@@ -79,7 +80,7 @@ def rank_main(emulated: bool, smallest: bool, seconds: float) -> None:
                         rows[name][kind].append(value / calls)
         rows["calls"] = {"per round": [calls]}
         print(f"{size} bytes: {rounds} rounds of {calls} calls", flush=True)
-        ranks.give(report)
+    ranks.give({"sizes": report, "without time": without})
     dist.destroy_process_group()
 
 
@@ -139,8 +140,9 @@ def main() -> None:
 
     def case(name: str, size: int) -> None:
         if given := ranks.try_launch(report, name, [Rank(True)] * size, arguments):
-            judge(report, name, given[0], arguments.emulated)
-            report.fact(f"{name}: largest size in the time given, B", max(map(int, given[0])))
+            judge(report, name, given[0]["sizes"], arguments.emulated)
+            if without := given[0]["without time"]:
+                report.failure(f"{name}: no time for {', '.join(map(str, without))} bytes")
 
     if not arguments.mps:
         return case("2 ranks taking turns", 2) if arguments.two_ranks else case("1 rank", 1)
