@@ -53,9 +53,6 @@ class DeviceRun {
   Event end_in_graph() const { return end_in_graph_; }
   bool capturing(Stream stream) const { return device_->capturing(stream); }
   Status block_stream(Stream stream, Event event) { return device_->wait(stream, event); }
-  Status block_until_filled(Stream stream) {
-    return filled_ != nullptr ? device_->wait(stream, filled_) : Status();
-  }
 
  private:
   const std::shared_ptr<Device> device_;

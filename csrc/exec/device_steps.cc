@@ -68,6 +68,7 @@ Status DeviceSteps::start(int index, const Operands& operands) {
 }
 
 Status DeviceSteps::block(Stream stream) const {
+  if (plan_.steps.empty() && filled_ != nullptr) return device_.wait(stream, filled_);
   for (const Started& started : started_) {
     if (const Status status = device_.wait(stream, started.event); !status.ok()) return status;
   }

@@ -356,7 +356,6 @@ Status Run::check_not_recorded(Stream stream) const {
 Status Run::block_stream(Stream stream) const {
   if (Event end = device_->end_in_graph()) return device_->block_stream(stream, end);
   if (finished_) return status_;
-  if (plan_->steps.empty()) return device_->block_until_filled(stream);
   const Event end = island_ ? island_->event() : nullptr;
   const Status status = end ? device_->block_stream(stream, end) : Status();
   return status.ok() ? device_->steps().block(stream) : status;
