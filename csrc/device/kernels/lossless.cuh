@@ -94,7 +94,7 @@ HETCOMM_FUNCTION int choose_table(SymbolTable& table, int& width,
       keys[own] = counts[own] != 0 ? counts[own] << 8 | (255 - symbol) : 0;
       greatest = keys[own] > greatest ? keys[own] : greatest;
     }
-    greatest = team_greatest(greatest);
+    greatest = greatest_of<kTeamThreads>(greatest);
 #pragma unroll
     for (int own = 0; own < kOwned; ++own) {
       if (keys[own] == greatest) counts[own] = 0;

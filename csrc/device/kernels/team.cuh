@@ -76,8 +76,6 @@ HETCOMM_FUNCTION int greatest_of(int value) {
   return value;
 }
 
-HETCOMM_FUNCTION int team_greatest(int value) { return greatest_of<kTeamThreads>(value); }
-
 // Calls work(number, begin, n) for each block of `block` elements, the last of which may be
 // shorter: its number, its first element and its elements. A team has a block at a time.
 template <int block, class Work>
