@@ -1,6 +1,7 @@
 // Compares quotient_of() of the device kernels (csrc/device/kernels/numbers.cuh) with divisions.
 //
-//   g++ -O2 -mfma -ffp-contract=off -pthread bench/quotients.cc -o quotients && ./quotients
+//   g++ -std=c++20 -O2 -mfma -ffp-contract=off -pthread -Itests/core -Icsrc/device/kernels \
+//       bench/quotients.cc -o quotients && ./quotients
 //
 // The code of a number depends on the quotient next to ties only. Scales below 2^-40 are lifted, so
 // no rest is a subnormal, and the mantissas alone decide. Hence these cases are all that matter.
@@ -11,12 +12,14 @@
 #include <cstdio>
 #include <thread>
 
+#include "kernel_shim.h"
+namespace kernels {
+#include "numbers.cuh"
+}
+
 namespace {
 
-float quotient_of(float value, float divisor, float inverse) {
-  const float estimate = value * inverse;
-  return std::fma(-std::fma(estimate, divisor, -value), inverse, estimate);
-}
+using kernels::quotient_of;
 
 float number(uint32_t bits) { return std::bit_cast<float>(bits); }
 
@@ -53,20 +56,21 @@ bool next_to(const char* what, int denominator, int first, int end, int step) {
   return compare(what, 1 << 23, 7 * ((end - first + step - 1) / step), different);
 }
 
-// A group's greatest magnitude over the greatest code, with the least scale.
-bool scales(const char* what, float most, int least) {
-  const float bound = std::ldexp(1.0f, least), inverse = 1 / most;
+// A group's scale, by its greatest magnitude.
+template <int most, int least>
+bool scales(const char* what) {
+  const float bound = std::ldexp(1.0f, least);
   return compare(what, 0x7f800000, 1, [=](uint32_t bits) -> uint64_t {
-    const float value = number(bits);
-    return std::fmax(quotient_of(value, most, inverse), bound) != std::fmax(value / most, bound);
+    const float scale = kernels::GroupScale<most, least>::scale(static_cast<int>(bits));
+    return scale != std::fmax(number(bits) / most, bound);
   });
 }
 
 }  // namespace
 
 int main() {
-  bool same = scales("scales of int8", 127, -124) & scales("scales of int4", 7, -124);
-  same &= scales("scales of fp8_e4m3", 448, -100) & scales("scales of fp8_e5m2", 57344, -100);
+  bool same = scales<127, -124>("scales of int8") & scales<7, -124>("scales of int4");
+  same &= scales<448, -100>("scales of fp8_e4m3") & scales<57344, -100>("scales of fp8_e5m2");
   same &= next_to("ties of 8-bit floats", 16, 16, 32, 1);
   same &= next_to("ties of integers", 2, 1, 255, 2);
   return same ? 0 : 1;
