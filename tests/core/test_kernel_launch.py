@@ -31,6 +31,19 @@ def test_launches_are_bounded() -> None:
     assert _core.reduce_launch(DTYPES["int8"], _core.ReduceOp.sum, 0, [0], 0)[1] == 0
 
 
+@pytest.mark.parametrize(
+    ("group", "elements"),
+    [(32, 256), (64, 512), (256, 512), (512, 512), (1024, 1024), (2048, 2048)],
+)
+def test_a_team_encodes_its_elements(group: int, elements: int) -> None:
+    """32 threads encode so many elements at a time, as in the text of the kernel."""
+    count = 1 << 20
+    ((_, blocks, threads, _),) = _core.encode_launches(
+        f"int8:{group}", DTYPES["float32"], 0, 0, 0, count
+    )
+    assert blocks * threads == count // elements * 32
+
+
 def test_impossible_launches_are_rejected() -> None:
     float32, add = DTYPES["float32"], _core.ReduceOp.sum
     cases: list[tuple[str, Callable[..., object], Sequence[object]]] = [
