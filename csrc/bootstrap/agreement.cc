@@ -85,9 +85,12 @@ std::vector<std::string> Agreement::stage(const std::string& name,
     }
     const char sign = results[peer].empty() ? kConsequence : results[peer][0];
     results[peer].erase(0, 1);
-    if (sign == kOwnFailure || (sign == kConsequence && cause.ok())) {
-      cause = unpacked(results[peer], peer);
-    }
+    if (sign == kSuccess) continue;
+    const Status failure = unpacked(results[peer], peer);
+    // A rank that another rank holds for the cause knows more, unless it holds this rank for it.
+    const bool nearer =
+        cause.ok() || (cause.details().peer == peer && failure.details().peer != rank_);
+    if (sign == kOwnFailure || nearer) cause = failure;
     if (sign == kOwnFailure) break;
   }
   check(cause);

@@ -277,7 +277,7 @@ def test_attaching_names_the_member_that_gave_up() -> None:
     attach(1, 1.0)
     joining.join(30)
     assert type(failures[1]) is _core.TimeoutError and failures[1].peer == 8
-    assert type(failures[0]) is _core.AbortedError and failures[0].peer == 7
+    assert type(failures[0]) is _core.PeerFailedError and failures[0].peer == 7
     assert "rank 7 gave up joining the ranks of this host" in str(failures[0])
 
 

@@ -155,7 +155,7 @@ void ShmIsland::await(uint64_t stage, Deadline deadline) {
   for (std::vector<int> ranks; !(ranks = missing(stage)).empty();) {
     if (handover_ != nullptr) handover_->serve();
     if (const int culprit = segment_.poisoned_by(); culprit >= 0) {
-      throw Error(Status(Code::aborted,
+      throw Error(Status(Code::peer_failed,
                          "rank " + std::to_string(options_.rank(culprit)) +
                              " gave up joining the ranks of this host; its own error says why",
                          self, options_.rank(culprit)));
