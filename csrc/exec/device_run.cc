@@ -75,6 +75,11 @@ bool DeviceRun::filled(Status& status) {
   return !awaits_fill_ && status.ok();
 }
 
+bool DeviceRun::behind_stream() const {
+  Status status;
+  return filled_ != nullptr && !recorded_ && !device_->passed(filled_, status) && status.ok();
+}
+
 void DeviceRun::release_memory() {
   scratch_ = DeviceBlock();
   staging_ = DeviceBlock();

@@ -41,6 +41,7 @@ class DeviceRun {
   // Whether the buffers are filled. Streams wait for this by themselves; a transport cannot wait,
   // so messages of device memory are posted afterwards.
   bool filled(Status& status);
+  bool behind_stream() const;  // the work that fills the buffers is not over
   // A device works for the run.
   bool busy() const { return steps_ && (!steps_->idle() || awaits_fill_); }
   // The device has released the buffers.

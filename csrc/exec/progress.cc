@@ -38,6 +38,13 @@ std::string behind(const Run* earlier) {
          " of a group on the same device, " + earlier->where();
 }
 
+// `named`: the message names a culprit.
+std::string remedy(const Run& overdue, bool named) {
+  if (!named && overdue.behind_stream()) return "; look at that work, or raise the timeout";
+  return "; a rank is late, gone, or made another call: look at the ranks named, or raise the "
+         "timeout";
+}
+
 }  // namespace
 
 std::string describe_silence(int rank, std::chrono::duration<double> time) {
@@ -279,8 +286,7 @@ void Executor::check_deadlines(Completed& completed) try {
       details.message = "no completion within " + format_seconds(overdue->timeout()) + ", " +
                         overdue->where() + behind(held_by(*overdue)) + in_words(queue->silent) +
                         in_words(culprit) +
-                        "; a rank is late, gone, or made another call: look at the ranks named, or "
-                        "raise the timeout";
+                        remedy(*overdue, culprit != nullptr || !queue->silent.empty());
       if (culprit != nullptr && queue->silent.empty()) details.peer = culprit->rank;
       if (queue->silent.size() == 1) details.peer = queue->silent.begin()->first;
       queue->failure = Status(details);

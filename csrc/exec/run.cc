@@ -408,7 +408,9 @@ std::string Run::where() const {
   for (size_t i = 0; i < on_device.size() && i < 3; ++i) {
     words += (words.empty() ? "" : "; ") + text(on_device[i]) + " on its device";
   }
-  return words.empty() ? "waiting for its device" : "waiting at " + words;
+  if (!behind_stream()) return words.empty() ? "waiting for its device" : "waiting at " + words;
+  if (words.empty()) return "waiting for earlier work in the caller's stream";
+  return "waiting at " + words + ", behind earlier work in the caller's stream";
 }
 
 }  // namespace hetcomm

@@ -108,6 +108,7 @@ class Run {
   const Status& dispute() const { return consequence_; }  // what this rank knows by itself
   int lane() const { return lane_; }
   std::string where() const;  // "waiting at step 5: recv from rank 3"
+  bool behind_stream() const { return device_ && device_->behind_stream(); }  // of the caller
   // Every message of the run, if any, is posted, so later messages may start.
   bool posted() const { return !messages_ || messages_->posted(); }
   // All island steps, if any, are in the engine's stream, so later runs may start.
