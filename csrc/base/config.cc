@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <climits>
 #include <cmath>
@@ -109,7 +110,10 @@ std::string format_seconds(std::chrono::duration<double> time) {
 std::string host_name() {
   char name[HOST_NAME_MAX + 1] = "";
   gethostname(name, sizeof name - 1);
-  return name;
+  std::string text = name;
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return static_cast<signed char>(c) < 0; }, '?');
+  return text;
 }
 
 }  // namespace hetcomm
