@@ -61,24 +61,28 @@ def may_lock(status: str) -> bool:
     return False
 
 
+def _upwards(root: Path, path: str) -> list[Path]:
+    """The folder of a control group and the folders above, the last of which is the root."""
+    folder = root / path.strip("/")
+    return [each for each in (folder, *folder.parents) if each.is_relative_to(root)]
+
+
 def quota(root: Path, groups: str) -> float | None:
     """Processors that the control groups of this process permit; None without a bound.
 
-    groups: the text of /proc/self/cgroup. Reads cpu.max of version 2 in the group and the groups
-    above, or cpu.cfs_quota_us of version 1.
+    groups: the text of /proc/self/cgroup. Reads cpu.max of version 2, or cpu.cfs_quota_us of
+    version 1, in the group and the groups above.
     """
     bounds = []
     for line in groups.splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            folder = root / path.strip("/")
-            for each in (folder, *folder.parents):
-                bounds.append(read(each / "cpu.max").split())
-                if each == root:
-                    break
+            bounds += [read(each / "cpu.max").split() for each in _upwards(root, path)]
         elif "cpu" in controllers.split(","):
-            for base in (root / controllers / path.strip("/"), root / "cpu" / path.strip("/")):
-                bounds.append([read(base / "cpu.cfs_quota_us"), read(base / "cpu.cfs_period_us")])
+            for top in (root / controllers, root / "cpu"):
+                for each in _upwards(top, path):
+                    names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+                    bounds.append([read(each / name) for name in names])
     found = [
         int(bound[0]) / int(bound[1])
         for bound in bounds

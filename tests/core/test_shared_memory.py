@@ -5,6 +5,9 @@ from __future__ import annotations
 import gc
 import mmap
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -89,6 +92,43 @@ def test_unavailable_memory_is_an_error() -> None:
 def test_available_memory_is_reported() -> None:
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert 1 << 20 < _core.available_memory() < total
+
+
+# Files in place of /sys/fs/cgroup. The root of a container's view may be the container's group.
+CONTROL_GROUPS = {
+    "version 1": {
+        "memory/memory.limit_in_bytes": 300 << 20,
+        "memory/memory.usage_in_bytes": 200 << 20,
+        "memory/memory.stat": f"total_active_file {30 << 20}\ntotal_inactive_file {20 << 20}",
+    },
+    "version 2": {
+        "memory.max": 300 << 20,
+        "memory.current": 200 << 20,
+        "memory.stat": f"active_file {30 << 20}\ninactive_file {20 << 20}",
+    },
+}
+IN_GROUP = """
+import os, sys
+from hetcomm.emulate import kernel
+kernel.unshare(kernel.NEW_MOUNT | (0 if os.geteuid() == 0 else kernel.NEW_USER))
+kernel.mount("none", "/", "", kernel.MOUNT_RECURSIVE | kernel.MOUNT_PRIVATE)
+kernel.mount(sys.argv[1], "/sys/fs", "", kernel.MOUNT_BIND)
+from hetcomm import _core
+print(_core.available_memory())
+"""
+
+
+@pytest.mark.needs("mount namespaces")
+@pytest.mark.parametrize("version", CONTROL_GROUPS)
+def test_a_limit_of_control_groups_bounds_the_memory(tmp_path: Path, version: str) -> None:
+    for name, content in CONTROL_GROUPS[version].items():
+        file = tmp_path / "cgroup" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{content}\n")
+    run = [sys.executable, "-c", IN_GROUP, str(tmp_path)]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == 150 << 20
 
 
 @pytest.mark.parametrize("count", [1 << 63, 1 << 70])

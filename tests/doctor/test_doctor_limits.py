@@ -92,6 +92,14 @@ def test_the_quota_of_a_container_is_a_bound() -> None:
             },
             0.5,
         ),
+        (  # a container sees its own group as the root
+            "3:cpu,cpuacct:/docker/abc",
+            {
+                "cpu,cpuacct/cpu.cfs_quota_us": "50000",
+                "cpu,cpuacct/cpu.cfs_period_us": "100000",
+            },
+            0.5,
+        ),
         (
             "3:cpu:/x",
             {"cpu/x/cpu.cfs_quota_us": "-1", "cpu/x/cpu.cfs_period_us": "100000"},
