@@ -21,7 +21,6 @@ constexpr NamePattern name_patterns[] = {
     {"ifb", Standing::on_request, "a device for traffic shaping"},
     {"dummy", Standing::on_request, "a dummy device"},
     {"docker", Standing::local, "a container bridge"},
-    {"br-", Standing::local, "a container bridge"},
     {"cni", Standing::local, "a container bridge"},
     {"podman", Standing::local, "a container bridge"},
     {"lxcbr", Standing::local, "a container bridge"},
@@ -37,6 +36,12 @@ constexpr NamePattern name_patterns[] = {
     {"wg", Standing::local, "a tunnel"},
     {"tailscale", Standing::local, "a tunnel"},
 };
+
+// "br-0123456789ab". Other bridges, such as OpenShift's br-ex, may be a host's way to the network.
+bool is_bridge_of_docker(const std::string& name) {
+  return name.size() == 15 && name.starts_with("br-") &&
+         name.find_first_not_of("0123456789abcdef", 3) == std::string::npos;
+}
 
 // The type in udev's words: "wlan", "bridge", "bond", "vxlan", "wireguard", often nothing.
 std::string device_type(const std::string& folder) {
@@ -87,6 +92,7 @@ void judge(Candidate& candidate, const std::string& folder, const std::vector<Ca
   for (const NamePattern& pattern : name_patterns) {
     if (nic.name.rfind(pattern.prefix, 0) == 0) return set(pattern.standing, pattern.reason);
   }
+  if (is_bridge_of_docker(nic.name)) return set(Standing::local, "a container bridge");
   std::string kind = device_type(folder);
   if (kind == "wireguard" || exists(folder + "/tun_flags") ||
       (type != type_ethernet && type != type_infiniband)) {

@@ -242,6 +242,7 @@ def laptop(root: Path, number: int) -> Recorded:
     host.ethernet("wlp0s20f3", f"192.168.1.{number}/24", uevent="DEVTYPE=wlan\nINTERFACE=wlp0s20f3")
     host.ethernet("docker0", "172.17.0.1/16", 10_000)
     host.tree.interface("veth1a2b3c4", 10_000, master="docker0")
+    host.ethernet("br-0a1b2c3d4e5f", "172.18.0.1/16", 10_000)
     host.ethernet("tun0", "10.8.0.6/24", 10, kind="65534", state="unknown", tun_flags="0x1001")
     host.default = "wlp0s20f3"
     return host.save()

@@ -62,6 +62,7 @@ def test_nics_of_recorded_machines_are_explained(make: Make) -> None:
     assert "interface bond0, 10.9.0.2, GID 3" in why(a100, "mlx5_bond_0")
     laptop = make("laptop").machine()
     assert "a container bridge" in why(laptop, "docker0")
+    assert "a container bridge" in why(laptop, "br-0a1b2c3d4e5f")
     assert "a member of docker0" in why(laptop, "veth1a2b3c4")
     assert "a tunnel" in why(laptop, "tun0")
     assert "assumed" in why(laptop, "wlp0s20f3")
