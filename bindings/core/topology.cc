@@ -129,6 +129,11 @@ void bind_topology(py::module_& module) {
       .def_readonly("peer", &Rail::peer)
       .def_readonly("bandwidth", &Rail::bandwidth);
 
+  py::class_<IpPath>(module, "IpPath", "A pair of NICs; -1 for a rank without an address.")
+      .def_readonly("own", &IpPath::own)
+      .def_readonly("peer", &IpPath::peer)
+      .def_readonly("common", &IpPath::common);
+
   py::class_<Topology>(module, "Topology",
                        "The facts of all ranks, in order of rank, and what follows. Immutable.")
       .def(py::init(
@@ -201,7 +206,9 @@ void bind_topology(py::module_& module) {
            "The rank's fair share of its host's bandwidth, bytes per second and direction.")
       .def("fabric_between", &of_pair<&Topology::fabric_between>)
       .def("rails", &of_pair<&Topology::rails>, py::arg("a"), py::arg("b"),
-           "The NICs that long messages between two ranks use together, by index at each end.");
+           "The NICs that long messages between two ranks use together, by index at each end.")
+      .def("ip_path", &of_pair<&Topology::ip_path>, py::arg("a"), py::arg("b"),
+           "The NICs that carry IP packets between two ranks, by index at each end.");
 }
 
 const Binding facts(10, bind_facts);

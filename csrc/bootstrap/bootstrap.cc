@@ -17,6 +17,8 @@
 namespace hetcomm {
 namespace {
 
+constexpr int kMostProbes = 6;  // rounds; the paths of the last one count without a probe
+
 void check_options(const BootstrapOptions& options) {
   if (options.size < 1 || options.size > Paths::kMaxRanks || options.rank < 0 ||
       options.rank >= options.size) {
@@ -143,13 +145,17 @@ void set_up(Group& group, Store& given, const BootstrapOptions& options) {
                          return agreement.failure(bound); }};
   };
   IslandKey key;
-  const auto packed = agreement.stage("named", [&] {
-    return make_connect_info(group, island(), agreement.deadline(), key).pack();
-  });
   std::vector<ConnectInfo> infos;
-  for (const std::string& bytes : packed) infos.push_back(ConnectInfo::unpack(bytes));
+  for (int round = 0; round < kMostProbes; ++round) {
+    // Other NICs may take the place of those that failed.
+    const std::string name = round == 0 ? "named" : "named again " + std::to_string(round);
+    const auto packed = agreement.stage(
+        name, [&] { return make_connect_info(group, island(), agreement.deadline(), key).pack(); });
+    infos.clear();
+    for (const std::string& bytes : packed) infos.push_back(ConnectInfo::unpack(bytes));
+    if (!leave_out_failed_rails(group, infos)) break;
+  }
   const auto results = agreement.stage("ready", [&] {
-    leave_out_failed_rails(group, infos);
     make_planner(group, exchanged);
     connect(group, island(), infos, group_key, deadline);
     return pack_result(group);

@@ -7,6 +7,7 @@
 #include "base/packing.h"
 #include "bootstrap/warnings.h"
 #include "device/vendor.h"
+#include "topology/rails.h"
 
 namespace hetcomm {
 namespace {
@@ -26,6 +27,10 @@ LinkEnd link_end(const Topology& topology, int rank, int peer) {
                                 [](const Nic& nic) { return nic.fabric != Fabric::ethernet; });
   for (const Rail& rail : topology.rails(rank, peer)) {
     end.stripes.push_back({info.nics[rail.own].interface, rail.bandwidth});
+  }
+  const bool by_ip = topology.fabric_between(rank, peer) == Fabric::ethernet;
+  if (by_ip && end.stripes.empty() && info.rails && ip_nics(info).size() > 1) {
+    end.interface = info.nics[topology.ip_path(rank, peer).own].interface;
   }
   if (info.memory == Memory::device && !topology.staged(rank, peer)) {
     end.memory.push_back(find_vendor(info.vendor)->memory);
@@ -75,10 +80,11 @@ ControlPlane::Neighbour neighbour(const Topology& topology, int rank, int peer,
                                   const std::string& contact) {
   ControlPlane::Neighbour found{contact};
   if (topology.same_host(rank, peer)) return found;
+  const std::vector<Nic>& nics = topology.rank(peer).nics;
+  if (const int nic = topology.ip_path(rank, peer).peer; nic >= 0) found.first = nics[nic].address;
   for (const Rail& rail : topology.rails(rank, peer)) {
-    const std::string& address = topology.rank(peer).nics[rail.peer].address;
-    if (contact.starts_with(address + " ")) continue;
-    found.second = address;
+    if (nics[rail.peer].address == found.first) continue;
+    found.second = nics[rail.peer].address;
     break;
   }
   return found;
@@ -163,20 +169,22 @@ ConnectInfo make_connect_info(Group& group, const IslandSetup& setup, const Dead
   return info;
 }
 
-void leave_out_failed_rails(Group& group, const std::vector<ConnectInfo>& infos) {
+bool leave_out_failed_rails(Group& group, const std::vector<ConnectInfo>& infos) {
   std::vector<FailedRail> failed;
-  std::vector<UnreachablePair> unreachable;
+  const std::set<UnreachablePair>& known = group.topology->unreachable();
+  std::vector<UnreachablePair> unreachable(known.begin(), known.end());
   for (const ConnectInfo& info : infos) {
     for (const FailedRail& rail : info.failed_rails) {
       failed.push_back(rail);
       unreachable.push_back(rail.unreachable(*group.topology));
     }
   }
-  if (failed.empty()) return;
+  if (failed.empty()) return false;
   if (group.rank == 0) warn_of_rails(*group.topology, failed, group.name);
   std::vector<RankInfo> ranks;
   for (int peer = 0; peer < group.size; ++peer) ranks.push_back(group.topology->rank(peer));
   group.topology = std::make_shared<Topology>(std::move(ranks), unreachable);
+  return true;
 }
 
 void connect(Group& group, const IslandSetup& setup, const std::vector<ConnectInfo>& infos,

@@ -22,12 +22,13 @@ struct ConnectInfo {
   static ConnectInfo unpack(const std::string& bytes);  // throws Error(invalid_argument)
 };
 
-// Makes this rank's record, and probes the rails of this host. Throws Error.
+// Makes this rank's record, and probes the rails and IP paths of this host. Throws Error.
 ConnectInfo make_connect_info(Group& group, const IslandSetup& setup, const Deadline& deadline,
                               IslandKey& key);
 
-// Replaces the topology by one without the failed rails. All ranks get the same topology.
-void leave_out_failed_rails(Group& group, const std::vector<ConnectInfo>& infos);
+// Replaces the topology by one without the failed rails, the same on all ranks. False if none
+// failed.
+bool leave_out_failed_rails(Group& group, const std::vector<ConnectInfo>& infos);
 
 // Opens the engine of the island, the paths to all ranks and the control connections. Throws Error.
 void connect(Group& group, const IslandSetup& setup, const std::vector<ConnectInfo>& infos,

@@ -50,9 +50,9 @@ class IslandKey {
     if (engine_ != nullptr) engine_->discard_key(key_);
   }
 
-  // At most once. Throws Error.
+  // Later calls return the same key. Throws Error.
   const std::string& make(const Engine& engine, const IslandSetup& setup) {
-    key_ = engine.make_key(setup);
+    if (engine_ == nullptr) key_ = engine.make_key(setup);
     engine_ = &engine;
     return key_;
   }

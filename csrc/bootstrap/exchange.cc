@@ -1,6 +1,7 @@
 #include "bootstrap/exchange.h"
 
 #include <map>
+#include <set>
 
 #include "base/config.h"
 #include "base/instruction_set.h"
@@ -12,6 +13,7 @@
 #include "codec/codec.h"
 #include "topology/networks.h"
 #include "topology/probe.h"
+#include "topology/rails.h"
 
 namespace hetcomm {
 namespace {
@@ -132,9 +134,10 @@ Member MemberExchange::probe() {
     group_.health =
         make_shared_of_process<Health>(executor, group_.queue, group_.rank, group_.size, first);
     mine.rail_ports = group_.rail_listeners.emplace(mine.info).ports();
-    for (const auto& [nic, port] : mine.rail_ports) {  // for second control connections
+    std::set<std::string> listening = {first};
+    for (int nic : ip_nics(mine.info)) {  // each peer reaches some of them
       const std::string& address = mine.info.nics[nic].address;
-      if (address != first) group_.health->listen_at(address);
+      if (listening.insert(address).second) group_.health->listen_at(address);
     }
     mine.contact = group_.health->contact();
   }

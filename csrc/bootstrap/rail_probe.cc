@@ -8,6 +8,7 @@
 #include <deque>
 #include <utility>
 
+#include "health/control.h"
 #include "health/socket_address.h"
 #include "topology/rails.h"
 
@@ -24,8 +25,13 @@ constexpr int kMaxFailures = 8;
 
 class Probe {
  public:
-  Probe(FailedRail rail, std::string from, std::string to, uint64_t port)
-      : rail_(std::move(rail)), from_(std::move(from)), to_(std::move(to)), port_(port) {}
+  // `watched`: the connection stays, for RailWatch.
+  Probe(FailedRail rail, std::string from, std::string to, uint64_t port, bool watched)
+      : rail_(std::move(rail)),
+        from_(std::move(from)),
+        to_(std::move(to)),
+        port_(port),
+        watched_(watched) {}
 
   const FailedRail& rail() const { return rail_; }
   int descriptor() const { return descriptor_; }
@@ -60,14 +66,24 @@ class Probe {
     return ready;
   }
   bool failed() const { return !rail_.why.empty(); }
+  bool watched() const { return watched_; }
 
  private:
   FailedRail rail_;
   std::string from_, to_;
   uint64_t port_;
+  bool watched_;
   Clock::time_point end_;
   ProcessDescriptor descriptor_;
 };
+
+// The port at this address of a contact; 0 if there is none.
+uint64_t port_at(const std::string& contact, const std::string& address) {
+  for (const Listener& listener : listeners_of(contact)) {
+    if (listener.address == address) return listener.port;
+  }
+  return 0;
+}
 
 // This rank's share of the probes of its host.
 std::deque<Probe> probes_of(const Topology& topology, int rank,
@@ -83,22 +99,41 @@ std::deque<Probe> probes_of(const Topology& topology, int rank,
   std::deque<Probe> probes;
   size_t counted = 0;
   for (int there = 0; there < static_cast<int>(topology.hosts().size()); ++there) {
-    // The rails by their two addresses, and the peers that have them.
-    std::map<std::pair<std::string, std::string>, std::vector<std::pair<int, Rail>>> ends;
+    // The rails by their two addresses, and the peers that have them with their ports.
+    struct End {
+      int peer;
+      Rail rail;
+      uint64_t port;
+      bool watched;
+    };
+    std::map<std::pair<std::string, std::string>, std::vector<End>> ends;
     if (there == host) continue;
     for (int peer : topology.hosts()[there]) {
-      for (const Rail& rail : topology.rails(rank, peer)) {
-        ends[{mine.nics[rail.own].address, topology.rank(peer).nics[rail.peer].address}]
-            .emplace_back(peer, rail);
+      const std::vector<Nic>& nics = topology.rank(peer).nics;
+      const auto add = [&](const Rail& rail, uint64_t port, bool watched) {
+        ends[{mine.nics[rail.own].address, nics[rail.peer].address}].push_back(
+            {peer, rail, port, watched});
+      };
+      const std::vector<Rail> rails = topology.rails(rank, peer);
+      for (const Rail& rail : rails) {
+        const auto port = members[peer].rail_ports.find(rail.peer);
+        add(rail, port == members[peer].rail_ports.end() ? 0 : port->second, true);
       }
+      const IpPath path = topology.ip_path(rank, peer);
+      const bool is_rail = std::any_of(rails.begin(), rails.end(), [&](const Rail& rail) {
+        return rail.own == path.own && rail.peer == path.peer;
+      });
+      const bool may_change = ip_nics(mine).size() + ip_nics(topology.rank(peer)).size() > 2;
+      if (path.own < 0 || path.peer < 0 || is_rail || !may_change) continue;
+      const std::string& address = nics[path.peer].address;
+      if (mine.nics[path.own].address == address) continue;  // the same host under two names
+      add({path.own, path.peer}, port_at(members[peer].contact, address), false);
     }
     if (ends.empty() || counted++ % alike.size() != place) continue;
     for (const auto& [addresses, peers] : ends) {
-      const auto& [peer, rail] = peers[host % peers.size()];  // not all to one listener
-      const auto port = members[peer].rail_ports.find(rail.peer);
-      probes.emplace_back(FailedRail{rank, rail.own, peer, rail.peer, ""}, addresses.first,
-                          addresses.second,
-                          port == members[peer].rail_ports.end() ? 0 : port->second);
+      const End& end = peers[host % peers.size()];  // not all to one listener
+      probes.emplace_back(FailedRail{rank, end.rail.own, end.peer, end.rail.peer, ""},
+                          addresses.first, addresses.second, end.port, end.watched);
     }
   }
   return probes;
@@ -160,6 +195,7 @@ std::vector<FailedRail> probe_rails(const Topology& topology, int rank,
   auto conclude = [&](Probe& probe) {
     const FailedRail& rail = probe.rail();
     if (!probe.failed()) {
+      if (!probe.watched()) return;
       watch.add(probe.release(), rail.peer,
                 ends_of_rail(topology, rail.rank, rail.nic, rail.peer, rail.peer_nic));
       return;

@@ -46,9 +46,10 @@ struct FailedRail {
   UnreachablePair unreachable(const Topology& topology) const;  // checked
 };
 
-// Probes the rails from this host to all other hosts, once for each pair of hosts and direction.
-// The ranks of the host that have the same NICs share the pairs. Takes some 2 s at most. `watch`
-// gets the connections of the probes that succeed.
+// Probes the rails and IP paths from this host to all other hosts, once for each pair of hosts and
+// direction. A path is probed if an end could use another NIC. The ranks of the host that have the
+// same NICs share the pairs. Takes some 2 s at most. `watch` gets the connections of the rails that
+// succeed.
 std::vector<FailedRail> probe_rails(const Topology& topology, int rank,
                                     const std::vector<Member>& members, const Deadline& deadline,
                                     RailWatch& watch);

@@ -93,10 +93,13 @@ void warn_of_rails(const Topology& topology, const std::vector<FailedRail>& fail
     const bool known = seen.contains({unreachable.network, unreachable.other, unreachable.address});
     if (!seen.insert(unreachable).second || known || ++lines > kMaxLines) continue;
     const bool any_peer = rail.peer == FailedRail::kAnyPeer;
+    const bool one_network =
+        any_peer || topology.rank(rail.peer).nics[rail.peer_nic].subnet == unreachable.network;
     const std::string text =
         end_of_rail(topology, rail.rank, rail.nic) + " does not reach " +
         (any_peer ? "many hosts" : end_of_rail(topology, rail.peer, rail.peer_nic)) +
-        ", though both list the network " + unreachable.network + " (" + rail.why +
+        (one_network ? ", though both list the network " + unreachable.network : "") + " (" +
+        rail.why +
         "); messages between them take other NICs; mend the network, or name those to use in "
         "HETCOMM_SOCKET_IFNAME";
     if (first_time(text)) log(LogLevel::warning, "group \"" + group + "\": " + text, 0);

@@ -25,6 +25,9 @@ struct Listener {
   std::string text() const { return address + " " + std::to_string(port); }
 };
 
+// Of a contact, "198.18.0.1 40123 198.18.1.1 40124".
+std::vector<Listener> listeners_of(const std::string& contact);
+
 // The control connections of one group: TCP to the ranks 1, 2, 4, ... away. News floods to all
 // ranks in a logarithmic number of hops, whichever ranks fail. A neighbour with which this rank
 // shares several rails has a second connection over another rail, and all news takes both, so
@@ -55,14 +58,15 @@ class ControlPlane {
   ~ControlPlane();
   ControlPlane(const ControlPlane&) = delete;
 
-  // Listens on another address of this host, too, for second connections. Without effect if that
-  // fails. Comes before contact().
+  // Listens on another address of this host, too. Without effect if that fails. Comes before
+  // contact().
   void listen_at(const std::string& address);
   // The addresses and ports of the listeners, the first one first: "198.18.0.1 40123".
   const std::string& contact() const { return contact_; }
   // How to reach a rank.
   struct Neighbour {
     std::string contact;
+    std::string first = {};   // the address to connect to; empty: the first one of the contact
     std::string second = {};  // the address for a second connection; empty if there is none
   };
   // Connects to all neighbours of higher rank at the same time; `ranks` in rank order. The

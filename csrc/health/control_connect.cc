@@ -46,8 +46,24 @@ constexpr int kMaxStrangers = 64;
       rank, peer));
 }
 
-// "198.18.0.1 40123 198.18.1.1 40124"
+void set_no_delay(int descriptor) {
+  const int on = 1;
+  setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+// Throws Error(invalid_argument) without any.
 std::vector<Listener> listeners_of(int peer, const std::string& contact) {
+  std::vector<Listener> listeners = hetcomm::listeners_of(contact);
+  if (!listeners.empty()) return listeners;
+  throw Error(Code::invalid_argument, "rank " + std::to_string(peer) +
+                                          ": expected the address and port of its control " +
+                                          "connections, got \"" + contact.substr(0, 100) +
+                                          "\"; run the same hetcomm version on every rank");
+}
+
+}  // namespace
+
+std::vector<Listener> listeners_of(const std::string& contact) {
   std::vector<Listener> listeners;
   std::istringstream from(contact);
   for (std::string address, port; from >> address >> port;) {
@@ -56,19 +72,8 @@ std::vector<Listener> listeners_of(int peer, const std::string& contact) {
     if (std::from_chars(port.data(), end, number).ptr != end || number == 0) break;
     listeners.push_back({address, number});
   }
-  if (!listeners.empty()) return listeners;
-  throw Error(Code::invalid_argument, "rank " + std::to_string(peer) +
-                                          ": expected the address and port of its control " +
-                                          "connections, got \"" + contact.substr(0, 100) +
-                                          "\"; run the same hetcomm version on every rank");
+  return listeners;
 }
-
-void set_no_delay(int descriptor) {
-  const int on = 1;
-  setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-}
-
-}  // namespace
 
 ControlPlane::ControlPlane(int rank, int size, const std::string& address, Owner& owner)
     : rank_(rank), size_(size), owner_(owner) {
@@ -126,7 +131,11 @@ void ControlPlane::connect(const std::vector<Neighbour>& ranks, const std::strin
     if (peer == rank_ || !neighbour(peer)) continue;
     waiting_[peer];
     if (peer < rank_) continue;
-    listeners[peer] = listeners_of(peer, ranks[peer].contact);
+    std::vector<Listener>& all = listeners[peer] = listeners_of(peer, ranks[peer].contact);
+    const auto first = std::find_if(all.begin(), all.end(), [&](const Listener& listener) {
+      return listener.address == ranks[peer].first;
+    });
+    if (first != all.end()) std::rotate(all.begin(), first, std::next(first));
     start_connecting(peer, listeners[peer].front(), false);
   }
   std::vector<Connection*> waiting;

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "topology/ip.h"
+#include "topology/rails.h"
 
 namespace hetcomm {
 namespace {
@@ -121,18 +122,6 @@ IslandNetwork::Member rdma_member(const RankInfo& info, Fabric fabric, const Net
   return member;
 }
 
-// The interfaces with an address, plain Ethernet first: RDMA ports have messages to carry.
-std::vector<Nic> ip_nics(const RankInfo& info) {
-  std::vector<Nic> found;
-  for (bool plain : {true, false}) {
-    for (const Nic& nic : info.nics) {
-      const bool fits = !nic.address.empty() && !nic.interface.empty();
-      if (fits && (nic.fabric == Fabric::ethernet) == plain) found.push_back(nic);
-    }
-  }
-  return found;
-}
-
 // Sets the interface by which the other members reach each member. Returns the IP network of these
 // interfaces, empty if the members share none.
 std::string choose_interfaces(const std::vector<RankInfo>& ranks, const std::vector<int>& members,
@@ -140,17 +129,20 @@ std::string choose_interfaces(const std::vector<RankInfo>& ranks, const std::vec
   const Networks shared = shared_by_hosts(ranks, members, ip_networks_of);
   std::string chosen;
   for (int member : members) {
-    for (const Nic& nic : ip_nics(ranks[member])) {
+    for (int index : ip_nics(ranks[member])) {
+      const Nic& nic = ranks[member].nics[index];
       if (chosen.empty() && shared.contains(nic.subnet)) chosen = nic.subnet;
     }
   }
   for (size_t i = 0; i < members.size(); ++i) {
-    const std::vector<Nic> nics = ip_nics(ranks[members[i]]);
-    auto found = std::find_if(nics.begin(), nics.end(), [&](const Nic& nic) {
+    const RankInfo& info = ranks[members[i]];
+    const std::vector<int> nics = ip_nics(info);
+    auto found = std::find_if(nics.begin(), nics.end(), [&](int index) {
+      const Nic& nic = info.nics[index];
       return !chosen.empty() && nic.fabric != Fabric::infiniband && nic.subnet == chosen;
     });
     if (found == nics.end()) found = nics.begin();
-    if (found != nics.end()) network.members[i].interface = found->interface;
+    if (found != nics.end()) network.members[i].interface = info.nics[*found].interface;
   }
   return chosen;
 }
@@ -324,8 +316,8 @@ std::vector<int> find_bridge_nics(const std::vector<RankInfo>& ranks,
 }
 
 std::string contact_address(const RankInfo& info) {
-  const std::vector<Nic> nics = ip_nics(info);
-  return nics.empty() ? "127.0.0.1" : nics[0].address;
+  const std::vector<int> nics = ip_nics(info);
+  return nics.empty() ? "127.0.0.1" : info.nics[nics[0]].address;
 }
 
 }  // namespace hetcomm

@@ -28,8 +28,7 @@ bool share_network(const RankInfo& a, const RankInfo& b, Fabric fabric);
 std::vector<int> find_bridge_nics(const std::vector<RankInfo>& ranks,
                                   const std::vector<int>& island_of);
 
-// The address for the small messages of set-up. Plain Ethernet comes first, because an RDMA port
-// may reach the ports of its own rail only. The address of the loopback if there is no other.
+// The address of the first of ip_nics(), or of the loopback if there is none.
 std::string contact_address(const RankInfo& info);
 
 }  // namespace hetcomm

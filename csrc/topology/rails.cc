@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
+#include <utility>
 
 namespace hetcomm {
 namespace {
@@ -10,10 +12,12 @@ namespace {
 // than help, or it is made for other traffic.
 constexpr int64_t kLeastShare = 8;
 
+bool may_carry_ip(const Nic& nic) { return !nic.interface.empty() && !nic.address.empty(); }
+
 bool may_be_rail(const Nic& nic) {
   // The share of the bytes follows from the rate.
   return nic.fabric == Fabric::ethernet && nic.bandwidth_known && nic.bandwidth > 0 &&
-         !nic.interface.empty() && !nic.address.empty() && !nic.subnet.empty();
+         may_carry_ip(nic) && !nic.subnet.empty();
 }
 
 int64_t fastest(const RankInfo& info) {
@@ -27,6 +31,7 @@ int64_t fastest(const RankInfo& info) {
 bool is_unreachable(const std::set<UnreachablePair>& unreachable, const Nic& a, const Nic& b) {
   return unreachable.contains({a.subnet, a.address, b.address}) ||
          unreachable.contains({a.subnet, a.address, ""}) ||
+         unreachable.contains({b.subnet, b.address, a.address}) ||
          unreachable.contains({b.subnet, b.address, ""});
 }
 
@@ -37,7 +42,7 @@ std::set<std::string> ambiguous_networks(const std::vector<RankInfo>& ranks) {
   std::set<std::string> ambiguous;
   for (const RankInfo& info : ranks) {
     for (const Nic& nic : info.nics) {
-      if (!may_be_rail(nic)) continue;
+      if (!may_carry_ip(nic) || nic.subnet.empty()) continue;
       const auto entry = hosts.emplace(std::pair(nic.subnet, nic.address), info.host).first;
       if (entry->second != info.host) ambiguous.insert(nic.subnet);
     }
@@ -93,6 +98,64 @@ std::vector<Rail> find_rails(const RankInfo& a, const RailCandidates& of_a, cons
     return is_unreachable(unreachable, a.nics[rail.own], b.nics[rail.peer]);
   });
   return rails;
+}
+
+std::vector<int> ip_nics(const RankInfo& info) {
+  std::vector<int> found;
+  for (bool plain : {true, false}) {
+    for (size_t i = 0; i < info.nics.size(); ++i) {
+      const Nic& nic = info.nics[i];
+      if (may_carry_ip(nic) && (nic.fabric == Fabric::ethernet) == plain) {
+        found.push_back(static_cast<int>(i));
+      }
+    }
+  }
+  return found;
+}
+
+namespace {
+
+// IP sends all packets for a network through one NIC, the first one. Only the addresses tell which
+// host an ambiguous network leads to, and they are equal.
+std::vector<int> path_candidates(const RankInfo& info, const std::set<std::string>& ambiguous) {
+  std::set<std::string> networks;
+  std::vector<int> found = ip_nics(info);
+  std::erase_if(found, [&](int i) {
+    const std::string& network = info.nics[i].subnet;
+    return ambiguous.contains(network) || (!network.empty() && !networks.insert(network).second);
+  });
+  return found;
+}
+
+}  // namespace
+
+IpPath find_ip_path(const RankInfo& a, const RankInfo& b, const std::set<std::string>& ambiguous,
+                    const std::set<UnreachablePair>& unreachable) {
+  // Plain Ethernet, the rate of the slower end, one network, a place early in both lists.
+  using Merits = std::tuple<bool, int64_t, bool, int>;
+  IpPath best;
+  Merits merits;
+  std::pair<std::string, std::string> addresses;
+  const std::vector<int> ours = path_candidates(a, ambiguous);
+  const std::vector<int> theirs = path_candidates(b, ambiguous);
+  for (int own : ours) {
+    for (int peer : theirs) {
+      const Nic &here = a.nics[own], &there = b.nics[peer];
+      if (is_unreachable(unreachable, here, there)) continue;
+      const bool common = !here.subnet.empty() && here.subnet == there.subnet;
+      const Merits found(here.fabric == Fabric::ethernet && there.fabric == Fabric::ethernet,
+                         std::min(here.bandwidth, there.bandwidth), common, -own - peer);
+      // The same choice among equals at both ends.
+      const std::pair ends = std::minmax({here.address, there.address});
+      if (best.own >= 0 && (found < merits || (found == merits && ends > addresses))) continue;
+      best = {own, peer, common};
+      merits = found;
+      addresses = ends;
+    }
+  }
+  if (best.own >= 0) return best;
+  const std::vector<int> all = ip_nics(a), others = ip_nics(b);
+  return {all.empty() ? -1 : all[0], others.empty() ? -1 : others[0], false};
 }
 
 }  // namespace hetcomm

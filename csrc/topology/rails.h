@@ -25,4 +25,14 @@ std::vector<Rail> find_rails(const RankInfo& a, const RailCandidates& of_a, cons
                              const RailCandidates& of_b,
                              const std::set<UnreachablePair>& unreachable);
 
+// The NICs with an IP address, by index, plain Ethernet first: RDMA ports have messages to carry,
+// and may reach the ports of their own rail only.
+std::vector<int> ip_nics(const RankInfo& info);
+
+// The fastest pair of NICs by the slower end, plain Ethernet first, and of equal pairs one on a
+// common network. Neither ambiguous nor unreachable pairs count; if there is no other, the path
+// joins the first of ip_nics() at each end.
+IpPath find_ip_path(const RankInfo& a, const RankInfo& b, const std::set<std::string>& ambiguous,
+                    const std::set<UnreachablePair>& unreachable);
+
 }  // namespace hetcomm

@@ -140,13 +140,13 @@ Topology::Topology(std::vector<RankInfo> ranks, const std::vector<UnreachablePai
     hosts_[entry->second].push_back(static_cast<int>(rank));
     host_of_.push_back(entry->second);
   }
-  const std::set<std::string> ambiguous = ambiguous_networks(ranks_);
+  ambiguous_ = ambiguous_networks(ranks_);
   for (const UnreachablePair& one : unreachable) {
     unreachable_.insert(one);
     if (!one.other.empty()) unreachable_.insert({one.network, one.other, one.address});
   }
   for (const RankInfo& info : ranks_) {
-    rail_candidates_.push_back(rail_candidates(info, ambiguous, unreachable_));
+    rail_candidates_.push_back(rail_candidates(info, ambiguous_, unreachable_));
   }
   count_bridge_nics();
   for (int rank = 0; rank < size(); ++rank) {
@@ -191,8 +191,14 @@ void Topology::count_bridge_nics() {
           known->second = true;
         }
       }
-      if (known->second || first[member] < 0) continue;
-      counted[nics[first[member]].name] = nics[first[member]].bandwidth;
+      int nic = first[member];
+      if (known->second || nic < 0) continue;
+      for (int other = 0; nics[nic].fabric == Fabric::ethernet && other < size(); ++other) {
+        if (same_host(other, member) || island_of_[other] == island_of_[member]) continue;
+        if (const int own = ip_path(member, other).own; own >= 0) nic = own;
+        break;
+      }
+      counted[nics[nic].name] = nics[nic].bandwidth;
     }
     int64_t bandwidth = 0;
     for (const auto& [name, own] : counted) bandwidth += own;
@@ -203,6 +209,10 @@ void Topology::count_bridge_nics() {
 std::vector<Rail> Topology::rails(int a, int b) const {
   if (fabric_between(a, b) != Fabric::ethernet) return {};
   return find_rails(ranks_[a], rail_candidates_[a], ranks_[b], rail_candidates_[b], unreachable_);
+}
+
+IpPath Topology::ip_path(int a, int b) const {
+  return find_ip_path(ranks_[a], ranks_[b], ambiguous_, unreachable_);
 }
 
 int64_t Topology::uplink(int rank) const {

@@ -74,6 +74,15 @@ struct Rail {
   bool operator==(const Rail&) const = default;
 };
 
+// The NICs that carry IP packets between two ranks, by index at each end; -1 for a rank without an
+// IP address. common: both are on one network. Routers join any other pair.
+struct IpPath {
+  int own = -1, peer = -1;
+  bool common = false;
+
+  bool operator==(const IpPath&) const = default;
+};
+
 // Two NICs on one IP network by their facts, but the probe between them failed.
 struct UnreachablePair {
   std::string network, address, other;  // empty `other`: the NIC reaches no peer
@@ -152,6 +161,8 @@ class Topology {
   // order from `b` to `a`. Empty where one NIC carries messages, or RDMA does. Unreachable pairs
   // are left out, even if one rail remains.
   std::vector<Rail> rails(int a, int b) const;
+  // Where rails() is empty, and for control connections; the reverse from `b` to `a`.
+  IpPath ip_path(int a, int b) const;
   // Every pair in both orders, unless `other` is empty.
   const std::set<UnreachablePair>& unreachable() const { return unreachable_; }
 
@@ -174,6 +185,7 @@ class Topology {
   std::vector<int64_t> direct_from_;
   std::vector<IslandNetwork> networks_;
   std::set<UnreachablePair> unreachable_;
+  std::set<std::string> ambiguous_;  // see ambiguous_networks()
   std::vector<RailCandidates> rail_candidates_;
   std::vector<int> processors_;
   std::vector<int64_t> host_bandwidth_;

@@ -23,7 +23,7 @@ std::string TransportId::text() const {
   for (const Stripe& stripe : stripes) {
     text += " " + stripe.interface + "=" + std::to_string(stripe.bandwidth);
   }
-  if (number > 0) text += " number " + std::to_string(number);
+  if (number != 0) text += " number " + std::to_string(number);
   return text;
 }
 

@@ -37,7 +37,8 @@ struct TransportId {
   std::vector<std::string> interfaces;
   bool rdma = true;             // may use RDMA
   std::vector<Stripe> stripes;  // of a striped transport, the fastest first
-  int64_t number = 0;           // tells transports apart that are otherwise equal
+  // Tells transports apart that are otherwise equal. -1: no part of a striped transport.
+  int64_t number = 0;
 
   auto operator<=>(const TransportId&) const = default;
   std::string text() const;  // "ucx", "ucx without rdma over eth0"
@@ -48,6 +49,7 @@ struct LinkEnd {
   bool same_host = false;       // as the other end
   bool avoids_rdma = false;     // the rank has RDMA ports, but no RDMA network joins the two ends
   std::vector<Stripe> stripes;  // the rank's NICs for this link
+  std::string interface;        // the rank's only one that reaches the other end; empty: any does
   std::vector<MemoryKind> memory = {MemoryKind::host};  // of messages on this link
   std::map<std::string, std::string> addresses;  // of the rank's transports, by TransportId::text()
 

@@ -48,9 +48,13 @@ LinkCost cost(const LinkEnd& here) {
           .bandwidth = here.stripes.empty() ? 125'000'000 : here.stripes[0].bandwidth};
 }
 
-// UCX takes some unreachable RDMA addresses for reachable. So links without a common RDMA network
-// use a transport without RDMA ports.
-TransportId id(const LinkEnd& end) { return {.kind = "ucx", .rdma = !end.avoids_rdma}; }
+// UCX takes some unreachable addresses for reachable, of RDMA ports and of interfaces. So links
+// without a common RDMA network use a transport without RDMA ports, and links that one interface
+// carries use a transport of this interface.
+TransportId id(const LinkEnd& end) {
+  if (end.interface.empty()) return {.kind = "ucx", .rdma = !end.avoids_rdma};
+  return {.kind = "ucx", .interfaces = {end.interface}, .rdma = false, .number = -1};
+}
 
 std::unique_ptr<Transport> make(const TransportId& id, Transports& transports) {
   if (!id.interfaces.empty()) return make_ucx_transport(id.interfaces, id.rdma);
