@@ -32,10 +32,11 @@ from hetcomm.topo_paths import connect, path_table
 
 
 @dataclass(frozen=True)
-class Cluster:
-    """The facts of all ranks, and for each host the lines of `_core.explain_nics()`.
+class JobTopology:
+    """The topology of a job, and why each host took its NICs.
 
-    paths: from each rank to each rank, if requested.
+    explanations: by host, the lines of `_core.explain_nics()`. paths: from each rank to each rank,
+    if requested.
     """
 
     topology: _core.Topology
@@ -43,8 +44,10 @@ class Cluster:
     paths: list[list[str]] = field(default_factory=list)
 
 
-def gather(environment: Mapping[str, str], timeout: float, paths: bool = False) -> Cluster | None:
-    """The cluster of the job that `environment` describes; None on every rank but 0.
+def gather(
+    environment: Mapping[str, str], timeout: float, paths: bool = False
+) -> JobTopology | None:
+    """The topology of the job that `environment` describes; None on every rank but 0.
 
     timeout: seconds that rank 0 waits for other ranks, and other ranks for the store. paths: also
     connects all ranks, and reports the paths.
@@ -100,7 +103,7 @@ def report() -> dict[str, Any]:
     return {"facts": _core.serialize(info), "explanations": _core.explain_nics()}
 
 
-def assemble(reports: list[dict[str, Any]]) -> Cluster:
+def assemble(reports: list[dict[str, Any]]) -> JobTopology:
     for rank, report in enumerate(reports):
         if "error" in report:
             raise _core.Error(f"rank {rank} could not probe its machine: {report['error']}")
@@ -110,7 +113,7 @@ def assemble(reports: list[dict[str, Any]]) -> Cluster:
         list(dict.fromkeys(line for member in members for line in reports[member]["explanations"]))
         for members in topology.hosts
     ]
-    return Cluster(topology, explanations, [report.get("paths", []) for report in reports])
+    return JobTopology(topology, explanations, [report.get("paths", []) for report in reports])
 
 
 def render(
@@ -227,12 +230,12 @@ def topo(
     ] = None,
 ) -> None:
     """Show ranks, islands, hosts and NICs, with the reason for each NIC."""
-    cluster = gather(os.environ, timeout, paths)
-    if cluster is None:
+    found = gather(os.environ, timeout, paths)
+    if found is None:
         return
     if save is not None:
-        topo_save.save(cluster.topology, save)
+        topo_save.save(found.topology, save)
     if json:
-        typer.echo(dumps(describe(*vars(cluster).values()), indent=2))
+        typer.echo(dumps(describe(found.topology, found.explanations, found.paths), indent=2))
     else:
-        Console().print(render(*vars(cluster).values()))
+        Console().print(render(found.topology, found.explanations, found.paths))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hetcomm.doctor.cluster import Cluster
+from hetcomm.doctor.cluster import JobFacts
 from hetcomm.doctor.finding import Finding, Severity
 
 NAME = "clock"
@@ -10,7 +10,7 @@ CHECKED = "the clocks of all hosts against that of the first"
 SKEW = 1.0  # seconds
 
 
-def skews(cluster: Cluster) -> dict[int, tuple[float, float]]:
+def skews(cluster: JobFacts) -> dict[int, tuple[float, float]]:
     """[host] -> seconds that its clock is ahead of the first host's, and the bound of the error."""
     found: dict[int, tuple[float, float]] = {}
     for link in cluster.links:
@@ -22,7 +22,7 @@ def skews(cluster: Cluster) -> dict[int, tuple[float, float]]:
     return found
 
 
-def check(cluster: Cluster) -> list[Finding]:
+def check(cluster: JobFacts) -> list[Finding]:
     if cluster.alone:
         return []
     known, found = skews(cluster), []

@@ -47,7 +47,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Link:
-    """A path from a NIC of one host to a NIC of another. Hosts are indices into Cluster.hosts.
+    """A path from a NIC of one host to a NIC of another. Hosts are indices into JobFacts.hosts.
 
     planned: whether a round of pairs measures the rate; large jobs leave rounds out. why: the
     reason of a failure, "" for none. rate: bytes per second from `source` to `target`, None if not
@@ -72,8 +72,11 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Cluster:
-    """size: of the job. members: the ranks that came, in order."""
+class JobFacts:
+    """The facts of all ranks of a job, as checks get them.
+
+    size: ranks of the job. members: those that came, in order.
+    """
 
     size: int
     members: list[Member]

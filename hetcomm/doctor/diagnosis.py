@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from hetcomm.doctor import clock, limits, nics, reach, settings, versions
-from hetcomm.doctor.cluster import Cluster
+from hetcomm.doctor.cluster import JobFacts
 from hetcomm.doctor.finding import Finding, Severity, merged
 
 CHECKS = (versions, nics, reach, clock, limits, settings)
 
 
-def diagnose(cluster: Cluster) -> list[Finding]:
+def diagnose(cluster: JobFacts) -> list[Finding]:
     """The findings of all checks, worst first."""
     found = _missing(cluster) + _without_facts(cluster)
     for check in CHECKS:
@@ -17,7 +17,7 @@ def diagnose(cluster: Cluster) -> list[Finding]:
     return sorted(merged(found), key=lambda each: each.severity)
 
 
-def _missing(cluster: Cluster) -> list[Finding]:
+def _missing(cluster: JobFacts) -> list[Finding]:
     if not cluster.missing:
         return []
     return [
@@ -34,7 +34,7 @@ def _missing(cluster: Cluster) -> list[Finding]:
     ]
 
 
-def _without_facts(cluster: Cluster) -> list[Finding]:
+def _without_facts(cluster: JobFacts) -> list[Finding]:
     return [
         Finding(Severity.note, name, (), (member.rank,), f"could not be checked: {why}")
         for member in cluster.members

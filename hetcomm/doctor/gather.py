@@ -16,14 +16,14 @@ from typing import Any
 
 from hetcomm import _core, topo
 from hetcomm.doctor import limits, nics, reach, settings, versions, wire
-from hetcomm.doctor.cluster import Cluster, Link, Member, hosts_of
+from hetcomm.doctor.cluster import JobFacts, Link, Member, hosts_of
 from hetcomm.rendezvous import Job, PrefixStore, job_of, open_store, seconds
 from hetcomm.tune.links import rounds_of
 
 PATIENCE = 10.0  # seconds that ranks wait longer than rank 0, which reports the missing ones
 
 
-def gather(environment: Mapping[str, str], timeout: float) -> Cluster | None:
+def gather(environment: Mapping[str, str], timeout: float) -> JobFacts | None:
     """The cluster of the job that `environment` describes; None on every rank but 0.
 
     timeout: seconds that rank 0 waits for other ranks. A rank that does not come is in `missing`.
@@ -32,7 +32,7 @@ def gather(environment: Mapping[str, str], timeout: float) -> Cluster | None:
     """
     job = job_of(environment)
     if job is None:
-        return Cluster(1, [Member.of_report(0, report())], alone=True)
+        return JobFacts(1, [Member.of_report(0, report())], alone=True)
     begin = time.monotonic()
     store = PrefixStore(open_store(job, environment, timeout), "doctor/")
     listener = wire.listen()
@@ -51,7 +51,7 @@ def gather(environment: Mapping[str, str], timeout: float) -> Cluster | None:
     reports, missing = topo.collect(store, "facts/", range(job.size), begin + timeout)
     waited = time.monotonic() - begin
     members = [Member.of_report(rank, reports[rank]) for rank in sorted(reports)]
-    cluster = Cluster(job.size, members, missing, seconds=waited)
+    cluster = JobFacts(job.size, members, missing, seconds=waited)
     return _connect(store, job, cluster, reports, listener)
 
 
@@ -90,10 +90,10 @@ def report() -> dict[str, Any]:
 def _connect(
     store: PrefixStore,
     job: Job,
-    cluster: Cluster,
+    cluster: JobFacts,
     reports: dict[int, dict[str, Any]],
     listener: socket.socket,
-) -> Cluster:
+) -> JobFacts:
     """Publishes the plan, takes part in it, and reads the results."""
     hosts = hosts_of(cluster.members)
     speakers = [members[0].rank for members in hosts]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hetcomm import _core
-from hetcomm.doctor.cluster import Cluster, Member
+from hetcomm.doctor.cluster import JobFacts, Member
 from hetcomm.doctor.finding import Finding, Severity, group
 from hetcomm.doctor.nics import read
 from hetcomm.doctor.settings import rdma_ports
@@ -91,7 +91,7 @@ def quota(root: Path, groups: str) -> float | None:
     return min(found, default=None)
 
 
-def check(cluster: Cluster) -> list[Finding]:
+def check(cluster: JobFacts) -> list[Finding]:
     found = []
     for host, members in enumerate(cluster.hosts):
         members = [each for each in members if NAME in each.facts]
@@ -113,7 +113,7 @@ def check(cluster: Cluster) -> list[Finding]:
 _Row = tuple[Severity, str, str, str]
 
 
-def _of_host(cluster: Cluster, members: list[Member]) -> list[_Row]:
+def _of_host(cluster: JobFacts, members: list[Member]) -> list[_Row]:
     facts = members[0].facts[NAME]
     return [
         *_shared_memory(len(members), facts),
@@ -256,7 +256,7 @@ def descriptors_needed(size: int) -> int:
     return DESCRIPTORS + DESCRIPTORS_OF_RANK * size
 
 
-def _descriptors(cluster: Cluster) -> list[Finding]:
+def _descriptors(cluster: JobFacts) -> list[Finding]:
     needed = descriptors_needed(cluster.size)
     found = []
     for bound, ranks in group(cluster.values(NAME, "descriptors")).items():
@@ -277,7 +277,7 @@ def _descriptors(cluster: Cluster) -> list[Finding]:
     return found
 
 
-def _congestion(cluster: Cluster) -> list[Finding]:
+def _congestion(cluster: JobFacts) -> list[Finding]:
     values = cluster.per_host(NAME, "congestion")
     groups = group((host, value) for host, value in values if value)
     if len(groups) < 2:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hetcomm import _core
-from hetcomm.doctor.cluster import Cluster, Member
+from hetcomm.doctor.cluster import JobFacts, Member
 from hetcomm.doctor.finding import Finding, Severity, group
 from hetcomm.topo_page import format_bandwidth
 
@@ -51,7 +51,7 @@ def read(path: Path) -> str:
         return ""
 
 
-def check(cluster: Cluster) -> list[Finding]:
+def check(cluster: JobFacts) -> list[Finding]:
     return (
         _unprobed(cluster)
         + _poor_choices(cluster)
@@ -62,7 +62,7 @@ def check(cluster: Cluster) -> list[Finding]:
     )
 
 
-def _unprobed(cluster: Cluster) -> list[Finding]:
+def _unprobed(cluster: JobFacts) -> list[Finding]:
     return [
         Finding(
             Severity.error,
@@ -78,7 +78,7 @@ def _unprobed(cluster: Cluster) -> list[Finding]:
     ]
 
 
-def _poor_choices(cluster: Cluster) -> list[Finding]:
+def _poor_choices(cluster: JobFacts) -> list[Finding]:
     """NICs taken although they do not lead to other hosts."""
     if len(cluster.hosts) < 2:
         return []
@@ -116,7 +116,7 @@ def poor(name: str, unasked: list[str]) -> str:
     return ""
 
 
-def _down(cluster: Cluster) -> list[Finding]:
+def _down(cluster: JobFacts) -> list[Finding]:
     """Devices without a link, a warning where the same device of another host has one."""
     up = {
         name
@@ -140,7 +140,7 @@ def _down(cluster: Cluster) -> list[Finding]:
     ]
 
 
-def _settings_of_roce(cluster: Cluster) -> list[Finding]:
+def _settings_of_roce(cluster: JobFacts) -> list[Finding]:
     found = []
     for host, warnings in cluster.per_host(NAME, "warnings"):
         for warning in warnings:
@@ -159,7 +159,7 @@ def _settings_of_roce(cluster: Cluster) -> list[Finding]:
     return found
 
 
-def _unlike_on_networks(cluster: Cluster) -> list[Finding]:
+def _unlike_on_networks(cluster: JobFacts) -> list[Finding]:
     """Facts of the NICs on one network that differ between its hosts."""
     networks: dict[str, list[tuple[int, _core.Nic, int | None]]] = {}
     for host, members in enumerate(cluster.hosts):
@@ -207,7 +207,7 @@ def _gid(end: tuple[int, _core.Nic, int | None]) -> str | None:
 
 
 def _unlike(
-    cluster: Cluster,
+    cluster: JobFacts,
     severity: Severity,
     subnet: str,
     what: str,
@@ -241,7 +241,7 @@ def _unlike(
     )
 
 
-def _unlike_fabrics(cluster: Cluster) -> list[Finding]:
+def _unlike_fabrics(cluster: JobFacts) -> list[Finding]:
     """Hosts without a fast fabric that other hosts have."""
     fabrics = {
         host: {nic.fabric.name for each in members if each.info for nic in each.info.nics}

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.text import Text
 
-from hetcomm.doctor.cluster import Cluster
+from hetcomm.doctor.cluster import JobFacts
 from hetcomm.doctor.diagnosis import CHECKS
 from hetcomm.doctor.finding import Finding, Severity
 from hetcomm.topo_page import count
@@ -17,7 +17,7 @@ from hetcomm.topo_page import count
 _STYLES = {Severity.error: "bold red", Severity.warning: "yellow", Severity.note: "dim"}
 
 
-def render(cluster: Cluster, findings: list[Finding]) -> RenderableType:
+def render(cluster: JobFacts, findings: list[Finding]) -> RenderableType:
     """One line a finding, worst first, each with its fix; then what was checked."""
     parts: list[RenderableType] = [Text.from_markup(f"[bold]{summary(cluster, findings)}[/]")]
     for each in findings:
@@ -42,7 +42,7 @@ def render(cluster: Cluster, findings: list[Finding]) -> RenderableType:
     return Group(*parts)
 
 
-def summary(cluster: Cluster, findings: list[Finding]) -> str:
+def summary(cluster: JobFacts, findings: list[Finding]) -> str:
     """4 ranks, 2 hosts: 1 error, 0 warnings, 2 notes."""
     counts = [sum(each.severity == one for each in findings) for one in Severity]
     found = ", ".join(count(number, one.name) for number, one in zip(counts, Severity, strict=True))
@@ -50,7 +50,7 @@ def summary(cluster: Cluster, findings: list[Finding]) -> str:
     return f"{count(cluster.size, 'rank')}, {count(len(cluster.hosts), 'host')}: {healthy}{found}"
 
 
-def describe(cluster: Cluster, findings: list[Finding]) -> dict[str, Any]:
+def describe(cluster: JobFacts, findings: list[Finding]) -> dict[str, Any]:
     """For programs. Rates in bytes per second, times in seconds."""
     return {
         "ranks": cluster.size,

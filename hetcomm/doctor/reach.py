@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hetcomm import _core
-from hetcomm.doctor.cluster import Cluster, Link, Member
+from hetcomm.doctor.cluster import JobFacts, Link, Member
 from hetcomm.doctor.finding import Finding, Severity
 from hetcomm.doctor.nics import read
 from hetcomm.topo_page import format_bandwidth
@@ -75,7 +75,7 @@ def _contact(info: _core.RankInfo) -> End:
     return next((nic.name for nic in info.nics if nic.address == address), "lo"), address
 
 
-def check(cluster: Cluster) -> list[Finding]:
+def check(cluster: JobFacts) -> list[Finding]:
     if cluster.alone:
         text = "connections between hosts were not tried: this process is alone"
         fix = "srun hetcomm doctor, or torchrun --no-python ... hetcomm doctor"
@@ -109,7 +109,7 @@ def condensed(findings: list[Finding]) -> list[Finding]:
     return found
 
 
-def _unconnected(cluster: Cluster) -> list[Finding]:
+def _unconnected(cluster: JobFacts) -> list[Finding]:
     """A pair of hosts without any link is an error, a failed NIC beside others a warning."""
     found = []
     pairs: dict[tuple[int, int], list[Link]] = {}
@@ -133,7 +133,7 @@ def _unconnected(cluster: Cluster) -> list[Finding]:
     return found
 
 
-def _failed(cluster: Cluster, link: Link) -> str:
+def _failed(cluster: JobFacts, link: Link) -> str:
     return (
         f"{cluster.host_name(link.source)} {link.own} {link.from_address} does not reach "
         f"{cluster.host_name(link.target)} {link.other} {link.to_address} port {link.port}: "
@@ -141,7 +141,7 @@ def _failed(cluster: Cluster, link: Link) -> str:
     )
 
 
-def _remedy(cluster: Cluster, broken: list[Link]) -> str:
+def _remedy(cluster: JobFacts, broken: list[Link]) -> str:
     link = broken[0]
     why = {each.why for each in broken}
     if any("unreachable" in each or "no route" in each for each in why):
@@ -158,7 +158,7 @@ def _remedy(cluster: Cluster, broken: list[Link]) -> str:
     )
 
 
-def _slow(cluster: Cluster, link: Link) -> list[Finding]:
+def _slow(cluster: JobFacts, link: Link) -> list[Finding]:
     """Below half of the nominal rate, unless the processors themselves carry no more."""
     if link.why or (link.rate is None and not link.planned):
         return []
@@ -197,7 +197,7 @@ def _slow(cluster: Cluster, link: Link) -> list[Finding]:
     return [Finding(Severity.warning, NAME, names, ranks, text, expected, fix)]
 
 
-def _without_nominal_rate(cluster: Cluster) -> list[Finding]:
+def _without_nominal_rate(cluster: JobFacts) -> list[Finding]:
     """One note for each name of NICs whose measured rates nothing can be compared with."""
     rates: dict[str, list[float]] = {}
     for link in cluster.links:
@@ -222,7 +222,7 @@ def _bits(rate: float) -> str:
     return f"{rate * 8e-9:.3g} Gbit/s"
 
 
-def nominal_rate(cluster: Cluster, link: Link) -> int | None:
+def nominal_rate(cluster: JobFacts, link: Link) -> int | None:
     """Of the slower NIC, None if a driver reports none, or for InfiniBand, whose verbs are not
     measured."""
     rates = []

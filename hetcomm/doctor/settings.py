@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hetcomm import _core, _vendors
-from hetcomm.doctor.cluster import Cluster, Member
+from hetcomm.doctor.cluster import JobFacts, Member
 from hetcomm.doctor.finding import Finding, Severity, group, listed, outsiders
 from hetcomm.job_key import FILE, KEY
 
@@ -92,7 +92,7 @@ def rdma_ports() -> list[str]:
     return sorted(os.listdir(folder)) if folder.exists() else []
 
 
-def check(cluster: Cluster) -> list[Finding]:
+def check(cluster: JobFacts) -> list[Finding]:
     return (
         _unknown(cluster)
         + _unlike(cluster)
@@ -100,7 +100,7 @@ def check(cluster: Cluster) -> list[Finding]:
     )
 
 
-def _unknown(cluster: Cluster) -> list[Finding]:
+def _unknown(cluster: JobFacts) -> list[Finding]:
     ranks: dict[str, list[int]] = {}
     for rank, names in cluster.values(NAME, "unknown"):
         for name in names:
@@ -128,7 +128,7 @@ def value_of(member: Member, name: str) -> str:
     return str(member.facts.get(NAME, {}).get("values", {}).get(name, ""))
 
 
-def _unlike(cluster: Cluster) -> list[Finding]:
+def _unlike(cluster: JobFacts) -> list[Finding]:
     compared = [
         (Severity.error, name, cluster.members)
         for name in equal_everywhere()
@@ -155,7 +155,7 @@ def _must_be_equal(severity: Severity, name: str, groups: dict[str, list[int]]) 
     )
 
 
-def _profile(cluster: Cluster) -> list[Finding]:
+def _profile(cluster: JobFacts) -> list[Finding]:
     found = [
         Finding(
             Severity.error,
@@ -190,7 +190,7 @@ def _profile(cluster: Cluster) -> list[Finding]:
     return found
 
 
-def contradictions(cluster: Cluster, member: Member) -> list[Finding]:
+def contradictions(cluster: JobFacts, member: Member) -> list[Finding]:
     """Variables of one rank that contradict each other or the machine."""
     facts, found = member.facts.get(NAME, {}), []
     interfaces, ports = facts.get("interfaces", []), facts.get("ports", [])

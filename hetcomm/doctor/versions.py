@@ -11,7 +11,7 @@ from typing import Any
 
 import hetcomm
 from hetcomm import _core, _vendors, _wheels
-from hetcomm.doctor.cluster import Cluster
+from hetcomm.doctor.cluster import JobFacts
 from hetcomm.doctor.finding import Finding, Severity, group, listed, merged, outsiders
 
 NAME = "versions"
@@ -114,7 +114,7 @@ def runtimes() -> dict[str, list[str]]:
     return found
 
 
-def check(cluster: Cluster) -> list[Finding]:
+def check(cluster: JobFacts) -> list[Finding]:
     found = []
     for name, (severity, expected, fix) in _UNLIKE.items():
         for values in _comparable(cluster, name):
@@ -135,7 +135,7 @@ def check(cluster: Cluster) -> list[Finding]:
     return found + _devices(cluster) + _ucx(cluster) + _cuda(cluster)
 
 
-def _comparable(cluster: Cluster, name: str) -> list[list[tuple[int, Any]]]:
+def _comparable(cluster: JobFacts, name: str) -> list[list[tuple[int, Any]]]:
     """(rank, value) of ranks that must agree: all, or those of each island."""
     values = cluster.values(NAME, name)
     if name not in _BY_ISLAND:
@@ -144,7 +144,7 @@ def _comparable(cluster: Cluster, name: str) -> list[list[tuple[int, Any]]]:
     return [[each for each in values if each[0] in ranks] for ranks in islands]
 
 
-def _devices(cluster: Cluster) -> list[Finding]:
+def _devices(cluster: JobFacts) -> list[Finding]:
     found = []
     for name, severity, what in (
         ("device_error", Severity.error, "the device cannot be used"),
@@ -157,7 +157,7 @@ def _devices(cluster: Cluster) -> list[Finding]:
     return found
 
 
-def _ucx(cluster: Cluster) -> list[Finding]:
+def _ucx(cluster: JobFacts) -> list[Finding]:
     without = cluster.values(NAME, "ucx_missing")
     if not without:
         return []
@@ -176,7 +176,7 @@ def _ucx(cluster: Cluster) -> list[Finding]:
     ]
 
 
-def _cuda(cluster: Cluster) -> list[Finding]:
+def _cuda(cluster: JobFacts) -> list[Finding]:
     found = []
     for member in cluster.members:
         facts = member.facts.get(NAME, {})

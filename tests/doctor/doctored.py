@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hetcomm._core import Fabric, Nic, RankInfo
-from hetcomm.doctor.cluster import Cluster, Member
+from hetcomm.doctor.cluster import JobFacts, Member
 from hetcomm.doctor.finding import Finding
 
 GIGABIT = 125_000_000
@@ -52,8 +52,8 @@ def member(rank: int, host: str = "a", *nics: Nic, vendor: str = "cpu", **facts:
     )
 
 
-def cluster(*members: Member, **fields: Any) -> Cluster:
-    return Cluster(fields.pop("size", len(members)), list(members), **fields)
+def cluster(*members: Member, **fields: Any) -> JobFacts:
+    return JobFacts(fields.pop("size", len(members)), list(members), **fields)
 
 
 def texts(findings: list[Finding]) -> list[str]:

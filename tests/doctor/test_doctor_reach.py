@@ -13,12 +13,12 @@ from undisturbed import undisturbed
 
 from hetcomm._core import Fabric
 from hetcomm.doctor import clock, reach, wire
-from hetcomm.doctor.cluster import Cluster, Link
+from hetcomm.doctor.cluster import JobFacts, Link
 
 REACH = {"reach": {"ports": ["32768", "60999"]}}
 
 
-def two(link: dict[str, Any], *more: dict[str, Any], **fields: Any) -> Cluster:
+def two(link: dict[str, Any], *more: dict[str, Any], **fields: Any) -> JobFacts:
     """Two hosts with two NICs, and links from the first to the second."""
     ranks = [
         member(rank, "ab"[rank], nic(rank + 1, **fields), nic(rank + 1, "eth1"), **REACH)

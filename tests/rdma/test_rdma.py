@@ -124,13 +124,14 @@ def test_the_wire_carried_and_dropped_packets(jobs: dict[str, Job], scenario: Sc
 
 
 def test_topo_shows_the_islands(scenario: Scenario, ranks: list[dict[str, Any]]) -> None:
-    cluster = topo.assemble(ranks)
+    found = topo.assemble(ranks)
     islands: dict[str, list[int]] = {}
     for rank, host in enumerate(scenario.vendors or scenario.hosts):
         islands.setdefault(host, []).append(rank)
-    assert cluster.topology.islands == list(islands.values())
+    assert found.topology.islands == list(islands.values())
     output = io.StringIO()
-    Console(file=output, width=160).print(topo.render(*vars(cluster).values()))
+    page = topo.render(found.topology, found.explanations, found.paths)
+    Console(file=output, width=160).print(page)
     text = output.getvalue()
     for rank in range(len(ranks)):
         device = scenario.device(rank)
@@ -143,7 +144,7 @@ def test_topo_shows_the_islands(scenario: Scenario, ranks: list[dict[str, Any]])
         for network in (0, 1):
             wanted = f"roce, all of its 2 hosts have RoCE v2 on 198.18.{network}.0/24"
             assert f"network: {wanted}" in text
-        (link,) = topo.describe(*vars(cluster).values())["links"]
+        (link,) = topo.describe(found.topology, found.explanations)["links"]
         assert (link["islands"], link["fabric"]) == ([0, 1], "ethernet")
 
 
