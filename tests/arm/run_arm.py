@@ -38,15 +38,14 @@ LARGE_PAGES = {"QEMU_PAGESIZE": "65536"}
 
 def build(machine: arm_files.Machine) -> None:
     """Cross-builds into BUILD. Its Python package has this tree's modules."""
-    headers = machine.root / "usr/include"
-    (python,) = headers.glob("python3.*")
+    (python,) = headers_of(machine).glob("python3.*")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     variables = machine.for_tools() | {"PATH": path}
     settings = {
         "CMAKE_SYSTEM_NAME": "Linux",
         "CMAKE_SYSTEM_PROCESSOR": "aarch64",
         "CMAKE_CXX_COMPILER": machine.compiler,
-        "CMAKE_CXX_FLAGS": f"--sysroot={machine.tools} -isystem {headers}",
+        "CMAKE_CXX_FLAGS": compiler_flags(machine),
         "Python_EXECUTABLE": machine.python,
         "Python_INCLUDE_DIR": python,
         "HETCOMM_OUTPUT": PACKAGE,
@@ -67,14 +66,21 @@ def build(machine: arm_files.Machine) -> None:
             linked.symlink_to(part)
 
 
-def compiler(machine: arm_files.Machine) -> Path:
-    """A program that tests can use as CXX."""
+def headers_of(machine: arm_files.Machine) -> Path:
+    return machine.root / "usr/include"
+
+
+def compiler_flags(machine: arm_files.Machine) -> str:
+    return f"--sysroot={machine.tools} -isystem {headers_of(machine)}"
+
+
+def make_compiler(machine: arm_files.Machine) -> Path:
+    """Writes a script that tests can use as CXX."""
     made = BUILD / "g++"
     libraries = machine.for_tools()["LD_LIBRARY_PATH"]
     made.write_text(
         "#!/bin/sh\n"
-        f"LD_LIBRARY_PATH={libraries} exec {machine.compiler} --sysroot={machine.tools} "
-        f'-isystem {machine.root}/usr/include "$@"\n'
+        f'LD_LIBRARY_PATH={libraries} exec {machine.compiler} {compiler_flags(machine)} "$@"\n'
     )
     made.chmod(0o755)
     return made
@@ -99,7 +105,7 @@ def main() -> int:
     build(machine)
     print(f"built for {platform.machine()} to run as aarch64: {time.monotonic() - begin:.0f} s")
     emulated = [machine.python, "-P", "-m", "pytest", "-n", str(os.cpu_count() or 1)]
-    variables = environment(machine.torch) | {"CXX": str(compiler(machine))}
+    variables = environment(machine.torch) | {"CXX": str(make_compiler(machine))}
     if len(sys.argv) > 1:
         return subprocess.run([*emulated, *sys.argv[1:]], cwd=ROOT, env=variables).returncode
     memory_model.headers(download=True)
