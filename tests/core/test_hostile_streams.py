@@ -17,7 +17,7 @@ BEGIN = """
 import sys, threading, time
 import numpy as np
 from communicators import BOUND, results_of, run_ranks
-from devices import Gate
+from devices import Gate, finish
 from hetcomm import _core
 from hetcomm._core import Collective, Dtype, ReduceOp, Spec
 
@@ -69,11 +69,7 @@ def program(communicator):
         work.block_stream(stream)
         device.copy(result.ctypes.data, buffer.ctypes.data, 4 * count, stream)
     for stream in streams:
-        over = device.make_event()
-        device.record(over, stream)
-        deadline = time.monotonic() + BOUND
-        while not device.passed(over):
-            assert time.monotonic() < deadline, "a stream stands still"
+        finish(device, stream)
     for call, result in enumerate(results):
         assert (result == sum(range(size)) + size * call).all(), call
 
@@ -101,11 +97,7 @@ def program(communicator):
         work.block_stream(mine)
     result = np.zeros_like(got)
     device.copy(result.ctypes.data, got.ctypes.data, got.nbytes, stream)
-    over = device.make_event()
-    device.record(over, stream)
-    deadline = time.monotonic() + BOUND
-    while not device.passed(over):
-        assert time.monotonic() < deadline, "a stream stands still"
+    finish(device, stream)
     assert (result == peer).all()
 
 run_all(program)
@@ -135,11 +127,7 @@ def program(communicator):
         assert "planted" in str(error)
     else:
         raise AssertionError("the stream was let go on without an error")
-    over = device.make_event()
-    device.record(over, stream)
-    deadline = time.monotonic() + BOUND
-    while not device.passed(over):
-        assert time.monotonic() < deadline, "the stream stands still"
+    finish(device, stream)
 
 run_all(program)
 """

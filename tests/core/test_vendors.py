@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import random
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +21,7 @@ from communicators import (
     results_of,
     run_ranks,
 )
-from devices import Gate
+from devices import Gate, finish, until
 from islands import FACTOR
 
 import hetcomm
@@ -137,13 +136,9 @@ def _in_order(vendors: str, calls: int, together: bool) -> Callable[[Communicato
         if not together:
             for call in range(calls):
                 read(call)
-        over = device.make_event()
-        device.record(over, stream)
         for work in works:
             work.wait()
-        deadline = time.monotonic() + BOUND
-        while not device.passed(over):
-            assert time.monotonic() < deadline
+        finish(device, stream)
         total = sum(range(len(vendors)))
         for call, result in enumerate(results):
             assert (result == total + len(vendors) * call).all()
@@ -193,9 +188,7 @@ def test_streams_continue_after_a_failed_operation(vendors: str, hosts: str) -> 
                 with pytest.raises(hetcomm.AbortedError, match="planted"):
                     work.block_stream(stream)
             device.record(over, stream)
-        deadline = time.monotonic() + BOUND
-        while not device.passed(over):
-            assert time.monotonic() < deadline, "the stream still waits"
+        until(lambda: device.passed(over))
         for work in works:
             with pytest.raises(hetcomm.AbortedError, match="planted"):
                 work.wait()
