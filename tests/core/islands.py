@@ -127,8 +127,9 @@ class Case:
             factor=FACTOR if self.op == "premul_sum" else 1,
         )
 
-    def check(self) -> None:
-        for member in range(self.members):
+    def check(self, *members: int) -> None:
+        """Compares the targets of these members, or of all if none is given."""
+        for member in members or range(self.members):
             for index, piece in enumerate(self.pieces):
                 if piece.target in (None, member):
                     got = self.targets[member][index]

@@ -2,14 +2,12 @@
 
 import io
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import machines
 import pytest
+from job_command import JOB, start
 from ports import free_port
 from rich.console import Console
 
@@ -174,9 +172,6 @@ def test_a_lone_process_shows_this_machine() -> None:
     assert cluster.explanations == [_core.explain_nics()]
 
 
-JOB = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29400"}
-
-
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -187,7 +182,8 @@ JOB = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT"
     ],
 )
 def test_a_broken_environment_is_rejected(change: dict[str, str | None], expected: str) -> None:
-    environment = {name: text for name, text in (JOB | change).items() if text is not None}
+    variables = JOB | {"MASTER_PORT": "29400"} | change
+    environment = {name: text for name, text in variables.items() if text is not None}
     with pytest.raises(_core.InvalidArgumentError, match=expected):
         topo.gather(environment, 1)
 
@@ -197,21 +193,9 @@ def port() -> str:
     return str(free_port())
 
 
-def start(port: str, rank: int, *arguments: str, **settings: str) -> subprocess.Popen[str]:
-    environment = os.environ | JOB | {"MASTER_PORT": port, "RANK": str(rank)} | settings
-    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "hetcomm", "topo", *arguments],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 def test_rank_0_prints_the_cluster(port: str) -> None:
-    first = start(port, 0, "--json", HETCOMM_HOST_ID="a")
-    second = start(port, 1, "--json", HETCOMM_HOST_ID="b", HETCOMM_VENDOR="amd")
+    first = start("topo", port, 0, "--json", HETCOMM_HOST_ID="a")
+    second = start("topo", port, 1, "--json", HETCOMM_HOST_ID="b", HETCOMM_VENDOR="amd")
     output, errors = first.communicate(timeout=100)
     assert first.returncode == 0, errors
     assert second.communicate(timeout=100)[0] == ""
@@ -224,8 +208,8 @@ def test_rank_0_prints_the_cluster(port: str) -> None:
 @pytest.mark.slow
 def test_taken_paths_are_shown(port: str) -> None:
     settings = {"HETCOMM_SOCKET_IFNAME": "lo"}
-    first = start(port, 0, "--json", "--paths", HETCOMM_HOST_ID="a", **settings)
-    second = start(port, 1, "--paths", HETCOMM_HOST_ID="b", **settings)
+    first = start("topo", port, 0, "--json", "--paths", HETCOMM_HOST_ID="a", **settings)
+    second = start("topo", port, 1, "--paths", HETCOMM_HOST_ID="b", **settings)
     output, errors = first.communicate(timeout=100)
     assert first.returncode == 0, errors
     assert second.communicate(timeout=100)[0] == ""
@@ -246,7 +230,7 @@ def test_paths_of_one_kind_share_a_row() -> None:
 
 @pytest.mark.slow
 def test_rank_0_reports_a_failed_probe(port: str) -> None:
-    first, second = start(port, 0), start(port, 1, HETCOMM_SOCKET_IFNAME="nowhere9")
+    first, second = start("topo", port, 0), start("topo", port, 1, HETCOMM_SOCKET_IFNAME="nowhere9")
     assert (
         "rank 1 could not probe its machine: HETCOMM_SOCKET_IFNAME"
         in first.communicate(timeout=100)[1]

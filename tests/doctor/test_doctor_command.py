@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from doctored import cluster, member
+from job_command import JOB, start
 from ports import free_port
 from rich.console import Console
 from typer.testing import CliRunner
@@ -20,20 +21,7 @@ from hetcomm.doctor import diagnosis, gather, limits, page
 from hetcomm.doctor.cluster import Member
 from hetcomm.doctor.finding import Finding, Severity, group, listed, outsiders
 
-JOB = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
 LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SLURM_STEP_ID", "PMI_RANK")
-
-
-def start(rank: int, port: str, *arguments: str, **more: str) -> subprocess.Popen[str]:
-    environment = os.environ | JOB | {"MASTER_PORT": port, "RANK": str(rank)} | more
-    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "hetcomm", "doctor", *arguments],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 def alone(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -91,8 +79,8 @@ def test_a_rank_without_rank_0_ends_within_the_timeout() -> None:
 def test_two_hosts_on_one_machine_connect() -> None:
     port = str(free_port())
     lo = {"HETCOMM_SOCKET_IFNAME": "lo"}
-    first = start(0, port, "--json", HETCOMM_HOST_ID="a", **lo)
-    second = start(1, port, HETCOMM_HOST_ID="b", HETCOMM_SELECT="x", **lo)
+    first = start("doctor", port, 0, "--json", HETCOMM_HOST_ID="a", **lo)
+    second = start("doctor", port, 1, HETCOMM_HOST_ID="b", HETCOMM_SELECT="x", **lo)
     output, errors = first.communicate(timeout=100)
     assert second.communicate(timeout=100) == ("", "")
     assert (first.returncode, second.returncode) == (1, 0), errors

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import abilities
+import pytest
 from ports import free_port
 from preloaded import Preloaded
 
@@ -41,6 +43,13 @@ def vendor_environment(vendor: str, device: int) -> dict[str, str]:
         "HETCOMM_HIP_LIBRARY": emulated("amd"),
         "HETCOMM_RCCL_LIBRARY": emulated("amd"),
     }
+
+
+def kind_of(request: pytest.FixtureRequest) -> str:
+    """The kind of ranks that a parameter of a fixture names. Skips the test without torch."""
+    if request.param == "torch":
+        abilities.need("torch")
+    return str(request.param)
 
 
 def subfolder(folder: Path) -> Path:

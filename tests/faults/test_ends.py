@@ -7,9 +7,8 @@ import signal
 import time
 from pathlib import Path
 
-import abilities
 import pytest
-from job import BOUND, NOTICE, Job, Process, errors_within, wait_for
+from job import BOUND, NOTICE, Job, Process, errors_within, kind_of, wait_for
 
 KINDS = ["core", "array", "torch"]
 END = 30.0  # seconds; leave() takes at most 5, and some of its parts follow one another
@@ -17,9 +16,7 @@ END = 30.0  # seconds; leave() takes at most 5, and some of its parts follow one
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
-    if request.param == "torch":
-        abilities.need("torch")
-    return str(request.param)
+    return kind_of(request)
 
 
 def ends_in_time(ranks: list[Process]) -> None:

@@ -7,9 +7,8 @@ import socket
 import time
 from pathlib import Path
 
-import abilities
 import pytest
-from job import NOTICE, Job, Process, assert_first_cause_stays, errors_within
+from job import NOTICE, Job, Process, assert_first_cause_stays, errors_within, kind_of
 
 TIMEOUT = 10.0  # seconds; the timeout of a group whose test waits for it
 LONG = 100.0  # the timeout of other groups, and while ranks start
@@ -26,9 +25,7 @@ WORDS = {
 
 @pytest.fixture(params=list(BAD))
 def kind(request: pytest.FixtureRequest) -> str:
-    if request.param == "torch":
-        abilities.need("torch")
-    return str(request.param)
+    return kind_of(request)
 
 
 def refuse(rank: Process, kind: str) -> str:

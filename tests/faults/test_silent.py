@@ -10,9 +10,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-import abilities
 import pytest
-from job import BOUND, NOTICE, Job, assert_first_cause_stays, errors_within, subfolder, wait_for
+from job import (
+    BOUND,
+    NOTICE,
+    Job,
+    assert_first_cause_stays,
+    errors_within,
+    kind_of,
+    subfolder,
+    wait_for,
+)
 from silence import without_silence
 from undisturbed import undisturbed
 
@@ -23,9 +31,7 @@ SPIN = "import time\nend = time.monotonic() + 280\nwhile time.monotonic() < end:
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
-    if request.param == "torch":
-        abilities.need("torch")
-    return str(request.param)
+    return kind_of(request)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,18 @@ ISLAND = {
 }
 
 
+def remove(plan: Plan, index: int) -> None:
+    """Removes a step. Steps that waited for it wait for its predecessors."""
+    steps = plan.steps
+    inherited = steps.pop(index).after
+    for step in steps:
+        after = {a for a in step.after if a != index}
+        if index in step.after:
+            after.update(inherited)
+        step.after = sorted(a - (a > index) for a in after)
+    plan.steps = steps
+
+
 def dropped_send(rng: random.Random, plans: list[Plan]) -> bool:
     return _drop(rng, plans, StepKind.send)
 
@@ -296,14 +308,7 @@ def _change(plan: Plan, index: int, **fields: object) -> bool:
 
 def _drop(rng: random.Random, plans: list[Plan], kind: StepKind) -> bool:
     for plan, index in _places(rng, plans, {kind}):
-        steps = plan.steps
-        inherited = steps.pop(index).after
-        for step in steps:
-            after = {a for a in step.after if a != index}
-            if index in step.after:
-                after.update(inherited)
-            step.after = sorted(a - (a > index) for a in after)
-        plan.steps = steps
+        remove(plan, index)
         return True
     return False
 

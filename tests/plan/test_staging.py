@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from faults import remove
 from generated import (
     COLLECTIVES,
     GBIT,
@@ -297,18 +298,6 @@ def staged_plans(rng: random.Random) -> tuple[_core.Topology, list[Plan]]:
     return topology, _core.Planner(topology).plan_all(spec)
 
 
-def without(plan: Plan, index: int) -> None:
-    """Removes a step. Steps that waited for it wait for its predecessors."""
-    steps = plan.steps
-    inherited = steps.pop(index).after
-    for step in steps:
-        after = {a for a in step.after if a != index}
-        if index in step.after:
-            after.update(inherited)
-        step.after = sorted(a - (a > index) for a in after)
-    plan.steps = steps
-
-
 def find(plans: list[Plan], wanted: Callable[[Step], bool]) -> tuple[Plan, int] | None:
     for plan in plans:
         for index, step in enumerate(plan.steps):
@@ -320,14 +309,14 @@ def find(plans: list[Plan], wanted: Callable[[Step], bool]) -> tuple[Plan, int] 
 def missing_home_update(plans: list[Plan]) -> bool:
     found = find(plans, lambda s: s.kind == Kind.copy and s.sources[0].space == Space.staging)
     if found:
-        without(*found)
+        remove(*found)
     return found is not None
 
 
 def stale_staging_read(plans: list[Plan]) -> bool:
     found = find(plans, lambda s: s.kind == Kind.copy and s.target.space == Space.staging)
     if found:
-        without(*found)
+        remove(*found)
     return found is not None
 
 
