@@ -33,7 +33,10 @@ def store_of_attempt(store: Any, rank: int, size: int, timeout: float, group: st
         return store
     from torch.distributed import PrefixStore
 
-    name = (_publish if rank == 0 else _confirm)(store, rank, size, timeout, group)
+    if rank == 0:
+        name = _publish(store, size, timeout, group)
+    else:
+        name = _confirm(store, rank, size, timeout, group)
     return PrefixStore(f"attempt/{name}", store)
 
 
@@ -42,7 +45,7 @@ def _read(store: Any, key: str) -> str:
     return store.get(key).decode() if store.check([key]) else ""
 
 
-def _publish(store: Any, rank: int, size: int, timeout: float, group: str) -> str:
+def _publish(store: Any, size: int, timeout: float, group: str) -> str:
     name = secrets.token_hex(8)
     words, missing, published = [""] * size, list(range(1, size)), ""
     end = time.monotonic() + timeout

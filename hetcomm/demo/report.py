@@ -30,7 +30,7 @@ def sparkline(values: Sequence[float], width: int = 40, bars: str = BARS) -> str
     return "".join(bars[round((mean - low) / span * 7) if span else 0] for mean in means)
 
 
-def loss_table(comparison: Comparison, rows: int = 6) -> Table:
+def loss_table(comparison: Comparison) -> Table:
     """Both losses at evenly spaced steps, with the first and the last."""
     baseline, candidate = comparison.baseline, comparison.candidate
     table = Table(title=f"Loss, {LAYOUT_TITLES[comparison.layout]}", title_justify="left")
@@ -38,7 +38,7 @@ def loss_table(comparison: Comparison, rows: int = 6) -> Table:
     for training in (baseline, candidate):
         table.add_column(training.backend, justify="right")
     table.add_column("difference", justify="right")
-    last = len(baseline.losses) - 1
+    last, rows = len(baseline.losses) - 1, 6
     for step in sorted({round(row * last / (rows - 1)) for row in range(rows)}):
         table.add_row(
             str(step),

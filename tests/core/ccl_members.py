@@ -51,7 +51,7 @@ def run(program: str, *arguments: object, fault: str = "", **more: str) -> Any:
     return result | {"log": done.stderr} if isinstance(result, dict) else result
 
 
-def open_members(vendor: str, members: int, timeout: float = 30.0) -> list[_core.CclIsland]:
+def open_members(vendor: str, members: int) -> list[_core.CclIsland]:
     """One island for each member of this process, each on a device of its own."""
     unique_id = _core.make_ccl_id(vendor)
     islands: list[_core.CclIsland] = [None] * members
@@ -59,7 +59,7 @@ def open_members(vendor: str, members: int, timeout: float = 30.0) -> list[_core
     def attach(member: int) -> None:
         islands[member] = _core.CclIsland(
             vendor, member, unique_id, member, members, ranks=[10 + m for m in range(members)],
-            timeout=timeout,
+            timeout=30.0,
         )  # fmt: skip
 
     run_threads(members, attach)

@@ -18,8 +18,8 @@ SHOW = ["sh", "-c", f"cat {congestion.CONTROL}"]
 class Control:
     """A kernel's tcp_congestion_control that permits some names and rejects all others."""
 
-    def __init__(self, default: str, permitted: str, refusal: int = errno.EPERM) -> None:
-        self.value, self.permitted, self.refusal = default, permitted.split(), refusal
+    def __init__(self, default: str, permitted: str) -> None:
+        self.value, self.permitted, self.refusal = default, permitted.split(), errno.EPERM
 
     def read_text(self) -> str:
         return f"{self.value}\n"

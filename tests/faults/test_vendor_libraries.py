@@ -193,12 +193,12 @@ def test_every_torch_rank_gets_the_error(tmp_path: Path, case: str) -> None:
             rank.exits_cleanly()
 
 
-def assert_nothing_left(job: Job, library_waits_on: int = 0) -> None:
+def assert_nothing_left(job: Job) -> None:
     """The ranks failed to join. Only their own threads are left, no memory, and they exit
     cleanly."""
     for number, rank in enumerate(job.ranks):
         # The library of the first member may still wait for the others.
-        allowed = 4 if number == library_waits_on else 3
+        allowed = 4 if number == 0 else 3
         deadline = time.monotonic() + 2 * NOTICE
         while (held := rank.do("resources"))["threads"] > allowed:
             assert time.monotonic() < deadline, (number, held)  # a thread that aborts ends soon

@@ -30,9 +30,9 @@ def of(plan: Layout, places: Curves | None = None, kinds: list[str] | None = Non
     return predict(MODEL, plan, profile(), places, kinds, QUIET)
 
 
-def wire(kind: str, rate: float = 1e9, ranks: int = 2) -> float:
-    """Seconds of a reduce_scatter or an all_gather of a layer."""
-    return MODEL.parameters(kind) * 4 * (ranks - 1) / ranks / rate
+def wire(kind: str, rate: float = 1e9) -> float:
+    """Seconds of a reduce_scatter or an all_gather of a layer by two ranks."""
+    return MODEL.parameters(kind) * 4 / 2 / rate
 
 
 def test_whole_states_are_summed_after_the_passes() -> None:

@@ -29,8 +29,8 @@ def _sum(ranks: list[int], call: int, count: int) -> torch.Tensor:
     return oracle.reduced([_input(rank, call, count) for rank in ranks], "SUM").values
 
 
-def _finished(work: dist.Work, bound: float = 30) -> bool:
-    end = time.monotonic() + bound
+def _finished(work: dist.Work) -> bool:
+    end = time.monotonic() + 30
     while not work.is_completed():
         if time.monotonic() > end:
             return False

@@ -73,8 +73,8 @@ def test_survivors_go_on_and_take_a_replacement(tmp_path: Path) -> None:
     assert "rank " in (tmp_path / "first.log").read_text(), "no error named the dead rank"
 
 
-def generation(store: Any, last: int, workers: int = 3) -> rejoin.Generations:
-    found = rejoin.Generations(store, workers)
+def generation(store: Any, last: int) -> rejoin.Generations:
+    found = rejoin.Generations(store, 3)
     found.last = last
     return found
 

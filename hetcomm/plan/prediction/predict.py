@@ -117,7 +117,7 @@ def predict(
         ends = divided(layout, runtime, timelines, costs, synced)
     else:
         ends = _whole(layout, runtime, timelines, synced)
-    seconds, parts = _step(layout, timelines, ends)
+    seconds, parts = _step(timelines, ends)
     operations = model.step_operations(layout.batch)
     held = memory(model, layout, network, runtime, devices, profile)
     over = [
@@ -162,7 +162,7 @@ def _timelines(
 
 
 def _step(
-    layout: Layout, timelines: list[Timeline], after: list[After]
+    timelines: list[Timeline], after: list[After]
 ) -> tuple[float, dict[tuple[int, int], dict[str, float]]]:
     """Seconds of the step, and their parts by (stage, replica)."""
     parts: dict[tuple[int, int], dict[str, float]] = {}
