@@ -56,10 +56,13 @@ class Saving:
 
 @dataclass(frozen=True)
 class Explanation:
-    """legs, scratch: by requested rank. scratch: bytes of scratch and pinned staging of the plan.
+    """What `hetcomm explain` shows of one spec.
+
+    legs, scratch: by requested rank. scratch: bytes of scratch and pinned staging of the plan.
     saving: of the codec, or of the codec that `auto` did not take; else None. unused: why the codec
     encodes nothing; "" if the codec encodes, or none was asked for. coders: the ranks that encode
-    or decode, by where they do."""
+    or decode, by where they do.
+    """
 
     topology: _core.Topology
     spec: _core.Spec

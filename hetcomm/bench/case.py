@@ -75,7 +75,10 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Case:
-    """count: elements of a block. in_place: the result is written over the input."""
+    """A call to measure: a collective or message, with its dtype and size.
+
+    count: elements of a block. in_place: the result is written over the input.
+    """
 
     collective: str
     dtype: str

@@ -22,8 +22,11 @@ def fill_input(case: Case, rank: int, inputs: Inputs, given: Array) -> None:
 
 @dataclass
 class Outcome:
-    """wrong: describes the first wrong element; "" without one. difference, norm: sums of squares
-    over the floats of a rank, of output minus exact result, and of the exact result."""
+    """What the check of a rank's output found.
+
+    wrong: describes the first wrong element; "" without one. difference, norm: sums of squares over
+    the floats of a rank, of output minus exact result, and of the exact result.
+    """
 
     wrong: str = ""
     difference: float = 0.0

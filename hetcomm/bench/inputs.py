@@ -11,7 +11,10 @@ from hetcomm.bench.values import LARGEST, Array, cast, elements_of
 
 @dataclass(frozen=True)
 class Inputs:
-    """seed: of random elements. data: numbers (count,), repeated, instead of random ones."""
+    """The elements of all ranks' inputs.
+
+    seed: of random elements. data: numbers (count,), repeated, instead of random ones.
+    """
 
     seed: int = 0
     data: Array = None

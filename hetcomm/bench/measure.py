@@ -46,9 +46,12 @@ RANDOM = Inputs()
 
 @dataclass(frozen=True)
 class Effort:
-    """seconds: of timed calls for each backend and case. iterations: number of calls instead.
-    warmup: untimed first calls. turns: of each backend, if time allows. check: compares results.
-    legs: also measures where the time goes. gap: before each timed call."""
+    """How long and how to measure each case.
+
+    seconds: of timed calls for each backend and case. iterations: number of calls instead. warmup:
+    untimed first calls. turns: of each backend, if time allows. check: compares results. legs: also
+    measures where the time goes. gap: before each timed call.
+    """
 
     seconds: float = 0.3
     iterations: int | None = None

@@ -16,9 +16,12 @@ FACTOR = 2
 
 @dataclass(frozen=True)
 class Settings:
-    """sizes: bytes. places: in place or not; None for the default. device: of torch's backends.
+    """What a run of `hetcomm bench` or `hetcomm tune` measures, and how.
+
+    sizes: bytes. places: in place or not; None for the default. device: of torch's backends.
     timeout: seconds that a rank waits for other ranks. data: a file of elements; "" for random
-    ones. program: the module of started ranks."""
+    ones. program: the module of started ranks.
+    """
 
     collectives: tuple[str, ...]
     backends: tuple[str, ...]

@@ -10,8 +10,11 @@ from hetcomm import _core
 
 
 class Step(NamedTuple):
-    """leg: "island", "bridge" or "staging". kind: "send", "recv", "island" or "local". peers: the
-    ranks it needs. start: when this rank was ready for it. Times are in ns of one clock."""
+    """A step of a plan with its times on one rank.
+
+    leg: "island", "bridge" or "staging". kind: "send", "recv", "island" or "local". peers: the
+    ranks it needs. start: when this rank was ready for it. Times are in ns of one clock.
+    """
 
     leg: str
     kind: str

@@ -175,8 +175,11 @@ def planned(
 
 @dataclass(frozen=True)
 class Results:
-    """codecs: none for other backends than hetcomm. mixed: the training with emulated GPUs. plan:
-    the planner's part, or why it is left out."""
+    """All that the demo measured.
+
+    codecs: none for other backends than hetcomm. mixed: the training with emulated GPUs. plan: the
+    planner's part, or why it is left out.
+    """
 
     comparisons: Sequence[Comparison]
     codecs: Sequence[Comparison] = ()

@@ -56,7 +56,10 @@ def draw_losses(axes: Axes, comparison: Comparison) -> None:
 
 @dataclass(frozen=True)
 class Bar:
-    """place: on the axis. label: for the legend."""
+    """The bar of one training.
+
+    place: on the axis. label: for the legend.
+    """
 
     training: Training
     place: float

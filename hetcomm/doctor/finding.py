@@ -23,7 +23,10 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """hosts: names; if empty, `ranks` says where. fix: a command or setting, "" for none."""
+    """One thing that a check found, with what was expected and its remedy.
+
+    hosts: names; if empty, `ranks` says where. fix: a command or setting, "" for none.
+    """
 
     severity: Severity
     check: str

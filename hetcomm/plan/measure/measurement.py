@@ -28,7 +28,10 @@ ABOVE_PEAK = 1.1  # clocks vary, so a layer may be this much faster than a matri
 
 @dataclass(frozen=True)
 class Effort:
-    """micro_batches: ascending. seconds: of each measurement. tensor: degrees, ascending from 1."""
+    """How much of a model to measure, and how long.
+
+    micro_batches: ascending. seconds: of each measurement. tensor: degrees, ascending from 1.
+    """
 
     micro_batches: tuple[int, ...]
     seconds: float

@@ -43,8 +43,11 @@ class Costs:
 
 @dataclass
 class Timeline:
-    """spans: of each stage. waits: seconds of each stage by cause. Of a stage with nothing to do
-    yet the cause is what the next pass lacks; "send": the transfer of its result alone remains."""
+    """What each stage does when, in one step.
+
+    spans: of each stage. waits: seconds of each stage by cause. Of a stage with nothing to do yet
+    the cause is what the next pass lacks; "send": the transfer of its result alone remains.
+    """
 
     spans: list[list[Span]]
     waits: list[dict[str, float]] = field(default_factory=list)

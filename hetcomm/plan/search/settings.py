@@ -11,8 +11,11 @@ from hetcomm.plan.layout import LEVELS
 
 @dataclass(frozen=True)
 class Settings:
-    """chunks: of each stage. weights, states: the levels of weights and optimizer states. codec: of
-    the bridge, for gradients."""
+    """How a pipeline of a given shape runs.
+
+    chunks: of each stage. weights, states: the levels of weights and optimizer states. codec: of
+    the bridge, for gradients.
+    """
 
     schedule: str
     chunks: int
