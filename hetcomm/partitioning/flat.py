@@ -37,17 +37,17 @@ class Entry:
 
     @property
     def shape(self) -> torch.Size:
-        """Of the whole parameter."""
+        """The shape of the whole parameter."""
         return self.parameter.shape
 
     @property
-    def size(self) -> tuple[int, ...]:
+    def local_shape(self) -> tuple[int, ...]:
         """The shape of this rank's values."""
         return self.box[1]
 
     @property
     def elements(self) -> int:
-        return prod(self.size)
+        return prod(self.local_shape)
 
     @property
     def division(self) -> str:
@@ -166,11 +166,11 @@ class Flat:
 
     def _show(self) -> None:
         for entry in self.entries:
-            local.show(entry.parameter, self.full[entry.start : entry.end].view(entry.size))
+            local.show(entry.parameter, self.full[entry.start : entry.end].view(entry.local_shape))
 
     def _hide(self) -> None:
         for entry in self.entries:
-            local.show(entry.parameter, self._nan.expand(entry.size))
+            local.show(entry.parameter, self._nan.expand(entry.local_shape))
         self.full.untyped_storage().resize_(0)
 
     def take_gradient(self) -> torch.Tensor:

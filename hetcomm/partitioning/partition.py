@@ -183,7 +183,7 @@ class Partition:
                     wait(gather(out, whole, along, None))
                     whole = out
                 for entry in flat.entries:
-                    own = whole[entry.start : entry.end].view(entry.size)
+                    own = whole[entry.start : entry.end].view(entry.local_shape)
                     value = local.whole(entry.parameter, own)  # a collective of tensor ranks
                     if keep:
                         full.update(dict.fromkeys(entry.names, value.to("cpu", copy=True)))

@@ -117,12 +117,12 @@ class Job:
 
     @property
     def previous(self) -> Neighbours:
-        """The partners in the stage before. The first stage's are in the last one."""
+        """The partners in the stage before. Those of the first stage are in the last stage."""
         return self._neighbours(self.stage - 1)
 
     @property
     def next(self) -> Neighbours:
-        """The partners in the stage after. The last stage's are in the first one."""
+        """The partners in the stage after. Those of the last stage are in the first stage."""
         return self._neighbours(self.stage + 1)
 
     def _neighbours(self, stage: int) -> Neighbours:
