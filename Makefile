@@ -34,7 +34,8 @@ test-hostile: build
 # Something of every layer, without what is marked slow.
 test-fast: build
 	$(BIN)/pytest -m "not slow" tests/plan tests/core tests/transport/test_ucx_library.py \
-	  tests/faults/test_killed.py::test_killed_while_idle tests/torch/test_invalid.py
+	  tests/faults/test_killed.py::test_the_next_call_names_a_rank_killed_while_idle \
+	  tests/torch/test_invalid.py
 
 # RDMA in an emulated machine: downloads its kernel at first use.
 test-rdma: build

@@ -154,7 +154,7 @@ def test_calls_in_flight_stop_at_the_same_call(slow: Slow, hosts: str) -> None:
     assert encoded_calls(results_of(run_ranks(hosts, program))) == list(range(1, 8))
 
 
-def test_calls_of_several_classes_in_any_order(slow: Slow) -> None:
+def test_ranks_encode_the_same_calls_of_mixed_classes(slow: Slow) -> None:
     """Sizes, collectives and roots are mixed, and most calls are asynchronous."""
     slow("abc")
     rng = random.Random(SEED)

@@ -245,7 +245,7 @@ def test_import_loads_no_library() -> None:
 
 
 @pytest.mark.needs("CUDA runtime without a driver")
-def test_real_runtime_without_a_driver() -> None:
+def test_a_real_runtime_without_a_driver_is_an_error() -> None:
     found = sorted(Path("/usr/local").glob("cuda*/lib64/libcudart.so.1[1-9]"))
     printed, _ = open_device("nvidia", HETCOMM_CUDA_LIBRARY=str(found[-1]))
     assert printed.startswith("VendorError expected an accelerator of vendor nvidia; got ")

@@ -91,7 +91,7 @@ def test_a_folder_that_cannot_be_made_is_no_error(
     assert compiled()[0][:4] == b"\x7fELF"
 
 
-def test_zero_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_cache_of_0_keeps_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HETCOMM_KERNEL_CACHE", "0")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert compiled()[0]

@@ -48,7 +48,7 @@ def decode(dtype: str, encoded: Bytes, size: int, offset: int = 0) -> Bytes:
 
 
 def of_scale(dtype: str, generator: np.random.Generator, count: int) -> Bytes:
-    """Normal numbers, whose exponents are few."""
+    """Normally distributed numbers, whose exponents are few."""
     values = generator.normal(0, 1e-3, count).astype(np.float32)
     if dtype == "bfloat16":
         return (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
@@ -131,7 +131,7 @@ def test_every_bfloat16_and_float16_comes_back() -> None:
 @pytest.mark.parametrize(
     ("dtype", "least"), [("float32", 1.16), ("float16", 1.13), ("bfloat16", 1.4)]
 )
-def test_normal_numbers_shrink(dtype: str, least: float) -> None:
+def test_normally_distributed_numbers_shrink(dtype: str, least: float) -> None:
     data = of_scale(dtype, np.random.default_rng(SEED), 1 << 20)
     assert data.size / encode(dtype, data).size > least
 

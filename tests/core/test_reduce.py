@@ -174,7 +174,7 @@ def run(dtype: str, op: _core.ReduceOp, target: np.ndarray, sources: list[np.nda
 
 
 @pytest.mark.parametrize(("dtype", "op"), REDUCIBLE, ids=lambda value: str(value))
-def test_matches_the_oracle(dtype: str, op: _core.ReduceOp) -> None:
+def test_reductions_at_any_alignment_match_the_oracle(dtype: str, op: _core.ReduceOp) -> None:
     for count in COUNTS:
         for index, size in enumerate(SIZES):
             sources = [random_bits(dtype, size, 100 * index + s) for s in range(count)]
@@ -210,7 +210,7 @@ def test_writes_nothing_outside_the_target() -> None:
 
 @pytest.mark.parametrize("op", ARITHMETIC, ids=str)
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_special_values_in_every_pair(dtype: str, op: _core.ReduceOp) -> None:
+def test_every_pair_of_special_values_matches_the_oracle(dtype: str, op: _core.ReduceOp) -> None:
     values = specials(TORCH[dtype])
     left = to_bytes(values.repeat_interleave(len(values)))
     right = to_bytes(values.repeat(len(values)))

@@ -27,7 +27,7 @@ def carriers(kinds: list[list[str]]) -> set[str]:
     return set().union(*results_of(run_ranks(hosts, exchange, executors=executors)))
 
 
-def test_many_ranks_over_loopback() -> None:
+def test_twelve_ranks_of_loopback_use_loopback_alone() -> None:
     assert carriers([["loopback"]] * 12) == {"loopback"}
 
 

@@ -57,7 +57,7 @@ def test_samples_reach_both_ends_of_the_text() -> None:
     assert windows.max() == 5
 
 
-def test_model_shapes_and_size() -> None:
+def test_a_model_gives_logits_and_its_slice_activations() -> None:
     model = trainer.build_model(width=288, depth=4, heads=6, context=64, seed=0)
     tokens = torch.zeros(2, 10, dtype=torch.int64)
     assert model(tokens).shape == (2, 10, 256)

@@ -64,7 +64,9 @@ def test_an_unlike_gid_index_is_a_note() -> None:
         (("down", "down"), "note [0] the link of eth0 is down"),
     ],
 )
-def test_a_link_that_is_down(states: tuple[str, str], expected: str) -> None:
+def test_a_link_down_is_a_warning_if_another_host_has_it_up(
+    states: tuple[str, str], expected: str
+) -> None:
     ranks = [host(rank, state=state) for rank, state in enumerate(states)]
     assert any(text.startswith(expected) for text in texts(nics.check(cluster(*ranks))))
 

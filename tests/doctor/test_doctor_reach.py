@@ -78,7 +78,9 @@ def test_a_broken_nic_beside_another_is_a_warning() -> None:
         (0.5 * GIGABIT, "note", "the processors bound the measurement"),
     ],
 )
-def test_a_slow_link(reference: float | None, severity: str, words: str) -> None:
+def test_a_slow_link_is_a_warning_unless_processors_bound_it(
+    reference: float | None, severity: str, words: str
+) -> None:
     (text,) = texts(reach.check(two({"rate": 0.4 * GIGABIT, "reference": reference})))
     assert text.startswith(f"{severity} [0, 1] from node-a eth0 to node-b eth0")
     assert words in text

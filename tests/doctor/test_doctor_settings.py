@@ -108,7 +108,9 @@ def test_profiles_are_compared_by_content(tmp_path: Path) -> None:
         ("^rc", False, True),
     ],
 )
-def test_transports_between_hosts(tls: str, rdma: bool, crosses: bool) -> None:
+def test_ucx_tls_without_a_transport_between_hosts_is_an_error(
+    tls: str, rdma: bool, crosses: bool
+) -> None:
     assert settings.crosses_hosts(tls, rdma) == crosses
     ranks = [with_values(0, "a", UCX_TLS=tls), with_values(1, "b", UCX_TLS=tls)]
     errors = texts(settings.check(cluster(*ranks)))

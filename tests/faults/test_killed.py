@@ -34,7 +34,9 @@ def assert_survivors_end_cleanly(survivors: list[Process], errors: list[dict[str
 
 
 @pytest.mark.parametrize(("hosts", "victim"), VICTIMS)
-def test_killed_while_idle(tmp_path: Path, hosts: str, victim: int) -> None:
+def test_the_next_call_names_a_rank_killed_while_idle(
+    tmp_path: Path, hosts: str, victim: int
+) -> None:
     with Job(tmp_path, hosts) as job:
         job.do("all_reduce", 1000)
         job[victim].signal(signal.SIGKILL)

@@ -115,7 +115,7 @@ def test_the_norm_joins_all_stages() -> None:
     assert max(ends) == pytest.approx(min(ends))
 
 
-def test_parts_add_up() -> None:
+def test_the_parts_of_a_step_add_up_to_its_seconds() -> None:
     plan = layout((2, 4), replicas=2, batch=16, overlap_optimizer=True, **DIVIDED)
     found = of(plan, slow(network(4), 1e6))
     for parts in found.parts.values():

@@ -58,7 +58,9 @@ def groups(rank: int, size: int, path: Path) -> dict[str, Any]:
     }
 
 
-def test_groups_of_a_rectangular_layout(job: Callable[..., Job], tmp_path: Path) -> None:
+def test_a_rectangular_layout_has_one_group_in_each_dimension(
+    job: Callable[..., Job], tmp_path: Path
+) -> None:
     EVEN.save(tmp_path / "layout.json")
     found = values(job("a" * 8, backend="gloo"), groups, tmp_path / "layout.json")
     assert found[5] == {
@@ -74,7 +76,9 @@ def test_groups_of_a_rectangular_layout(job: Callable[..., Job], tmp_path: Path)
     assert [each["data"] for each in found[:4]] == [[[0, 2]], [[1, 3]], [[0, 2]], [[1, 3]]]
 
 
-def test_groups_of_unlike_degrees(job: Callable[..., Job], tmp_path: Path) -> None:
+def test_unlike_degrees_have_a_data_group_for_each_part(
+    job: Callable[..., Job], tmp_path: Path
+) -> None:
     UNLIKE.save(tmp_path / "layout.json")
     found = values(job("a" * 9, backend="gloo"), groups, tmp_path / "layout.json")
     assert found[6]["data"] == [[4, 6], [1, 6]]

@@ -55,7 +55,7 @@ def test_measured_times_come_back() -> None:
     assert (times.forward, times.backward, times.error) == (4.0, 8.0, 0.0)
 
 
-def test_times_between_and_beyond_measured_micro_batches() -> None:
+def test_times_are_linear_between_and_proportional_beyond_measurements() -> None:
     mine = of(Row("fast", "block", 2, 1, 1.0, 2.0), Row("fast", "block", 4, 1, 1.5, 4.0))
     assert mine.layer(MODEL, "fast", "block", 3, 1).forward == pytest.approx(1.25)
     larger = mine.layer(MODEL, "fast", "block", 8, 1)

@@ -66,7 +66,7 @@ def test_levels_divide_what_they_partition(level: str, share: int) -> None:
             )
 
 
-def test_states_of_the_formula_of_three_levels() -> None:
+def test_states_take_the_bytes_of_the_three_level_formula() -> None:
     """2 P / p_weights + 2 P / p_gradients + 12 P / p_states (arXiv 2501.04266)."""
     model = replace(MODEL, weight_bytes=2, gradient_bytes=2, state_bytes=12)
     plan = layout((6,), replicas=8, weights="rank", gradients="host", optimizer_states="cluster")

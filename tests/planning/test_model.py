@@ -102,7 +102,7 @@ def test_the_dtype_gives_the_bytes(dtype: str, sizes: tuple[int, int], tmp_path)
     assert (model.weight_bytes, model.state_bytes) == sizes
 
 
-def test_kinds_of_layers() -> None:
+def test_layers_are_counted_by_kind() -> None:
     model = Model(2, 64, 4, 32, 512, 256)
     assert [model.kind(layer) for layer in range(4)] == ["embedding", "block", "block", "head"]
     with pytest.raises(hetcomm.InvalidArgumentError, match="0 to 3, got 4"):

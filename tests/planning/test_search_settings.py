@@ -59,7 +59,7 @@ def test_settings_are_those_that_a_pipeline_can_have() -> None:
         (("nvidia", "nvidia", "amd"), ["rank", "host", "island", "cluster"]),
     ],
 )
-def test_levels_that_differ(vendors: tuple[str, ...], expected: list[str]) -> None:
+def test_equal_levels_are_searched_once(vendors: tuple[str, ...], expected: list[str]) -> None:
     nics = (Nic(10**10, 10**10, "infiniband"),)
     cluster = Cluster(tuple(Host(f"h{i}", 2, nics, vendor) for i, vendor in enumerate(vendors)))
     model = small_model()

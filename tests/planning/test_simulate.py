@@ -21,7 +21,7 @@ def test_two_stages_by_hand_with_transfers_beside_passes() -> None:
     assert timeline.waits == [{"gradient": 12}, {"activation": 3}]
 
 
-def test_two_stages_by_hand_with_blocking_transfers() -> None:
+def test_blocking_transfers_wait_for_both_stages() -> None:
     timeline = simulate(order("1f1b", 2, 2), Costs((2, 3), (4, 5), (1,), (1,)), blocking=True)
     spans = [[(s.what[0], s.micro_batch, s.start, s.end) for s in each] for each in timeline.spans]
     # Stage 0 sends 0 from 2 to 3, then computes 1. After both, at 11, the gradient of 0 and the

@@ -311,5 +311,5 @@ def sum_repeated(rank: int, size: int) -> list[bool]:
     return right
 
 
-def test_sparse_tensors_of_one_repeated_index(job: Callable[..., Job]) -> None:
+def test_sparse_tensors_of_one_repeated_index_are_summed(job: Callable[..., Job]) -> None:
     assert values(job("ab", group_timeout=20.0), sum_repeated) == [[True] * 4] * 2
