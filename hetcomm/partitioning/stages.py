@@ -18,7 +18,7 @@ Kind = TypeVar("Kind", bound=Staged)
 
 
 class InFlight(Generic[Kind]):
-    """What is in flight. Stages start in the order of calls, the same on all ranks."""
+    """Collectives in flight. Stages start in the order of append(), the same on all ranks."""
 
     def __init__(self) -> None:
         self._running: deque[Kind] = deque()

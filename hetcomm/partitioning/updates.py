@@ -20,8 +20,11 @@ from hetcomm.partitioning.stages import InFlight
 
 
 @dataclass(frozen=True)
-class Stage:
-    """New weights along one dimension. held: what its ranks have afterwards, equal on all."""
+class UpdateStage:
+    """One gather of new weights, along one dimension.
+
+    held: what the ranks of the dimension have afterwards, equal on all.
+    """
 
     along: Dimension
     held: torch.Tensor
@@ -33,10 +36,14 @@ class Stage:
 
 
 class Spread:
-    """The new weights of one flat buffer on their way, stage after stage."""
+    """Gathers the new weights of one flat buffer, stage after stage."""
 
     def __init__(
-        self, source: torch.Tensor, stages: Sequence[Stage], codec: str | None, differences: bool
+        self,
+        source: torch.Tensor,
+        stages: Sequence[UpdateStage],
+        codec: str | None,
+        differences: bool,
     ) -> None:
         """source: this rank's new weights. differences: stages send what receivers lack."""
         self._source, self._left = source, list(stages)
@@ -76,11 +83,11 @@ class Updates:
         self._differences = feedback and collectives.is_lossy(codec)
         self._stages = [self._stages_of(flat) for flat in flats]
 
-    def _stages_of(self, flat: Flat) -> list[Stage]:
+    def _stages_of(self, flat: Flat) -> list[UpdateStage]:
         optimizer, gradients, middle = flat.grid.optimizer, flat.grid.gradients, flat.own(2)
         if self._differences and optimizer.size > 1 and gradients.size > 1:
             middle = middle.clone()  # the second stage has receivers that lack something else
-        stages = (Stage(optimizer, middle), Stage(gradients, flat.weights))
+        stages = (UpdateStage(optimizer, middle), UpdateStage(gradients, flat.weights))
         return [stage for stage in stages if stage.along.size > 1]
 
     def spread(self, exactly: bool = False) -> None:
