@@ -29,7 +29,7 @@ def upper_bound(root: Search) -> float:
         for samples in root.space.micro_batches:
             for tensor in root.space.tensors:
                 if terms.block_seconds(index, tensor, 1, samples) is not None:
-                    times = terms.layer_seconds(Part(index, tensor, 1, 1), samples, False)
+                    times = terms.layer_seconds(Part(index, tensor, 1, 1), samples)
                     seconds = np.add(*times).sum()
                     rates.append(samples / float(seconds) / tensor)
         total += max(rates) * pool.ranks

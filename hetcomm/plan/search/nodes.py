@@ -62,10 +62,11 @@ class Search:
         return self.terms.block_seconds(pool, tensor, context, micro_batch)
 
     def forward_seconds(self, part: Part, micro_batch: int) -> float:
-        return float(self.terms.layer_seconds(part, micro_batch, False)[0][1])
+        forward, _ = self.terms.block_passes(part, micro_batch)
+        return forward
 
     def back_seconds(self, part: Part, micro_batch: int, chunks: int) -> float:
-        backward = float(self.terms.layer_seconds(part, micro_batch, False)[1][1])
+        _, backward = self.terms.block_passes(part, micro_batch)
         return backward / 2 if chunks == 1 and "zero_bubble" in self.choices.schedules else backward
 
     def transfer(self, part: Part, count: int, micro_batch: int, across: bool) -> float:
@@ -141,7 +142,7 @@ class Search:
             return 0.0
         parts = {part for stage in shape.stages for part in stage}
         each = [
-            np.add(*self.terms.layer_seconds(part, shape.micro_batch, False)) * part.width
+            np.add(*self.terms.layer_seconds(part, shape.micro_batch)) * part.width
             for part in parts
         ]
         work = float(np.minimum.reduce(each).sum())

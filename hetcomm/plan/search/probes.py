@@ -71,8 +71,7 @@ class Probes:
         seconds = [0.0] * len(self.shape.stages[0])
         for parts, count in self.shape.runs:
             for line, part in enumerate(parts):
-                times = self.terms.layer_seconds(part, self.shape.micro_batch, False)
-                seconds[line] += count * float(times[0][1] + times[1][1])
+                seconds[line] += count * sum(self.terms.block_passes(part, self.shape.micro_batch))
         return seconds.index(max(seconds))
 
     @cached_property

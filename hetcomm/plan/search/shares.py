@@ -57,7 +57,7 @@ def _shapes(root: Search) -> Iterator[tuple[float, Shape, tuple[int, ...]]]:
                 break
             part = Part(index, tensor, 1, count)
             parts.append(part)
-            whole = float(np.add(*root.terms.layer_seconds(part, micro_batch, False)).sum())
+            whole = float(np.add(*root.terms.layer_seconds(part, micro_batch)).sum())
             seconds += [whole / stages] * count
         together, rest = divmod(space.batch, micro_batch)
         if len(parts) < len(pools) or rest or together < len(seconds):
@@ -89,7 +89,7 @@ def _choices(root: Search, shape: Shape, shares: tuple[int, ...]) -> Iterator[Ch
         shape.stages[0],
         key=lambda part: root.block_seconds(part.pool, part.tensor, 1, shape.micro_batch) or 0.0,
     )
-    times = np.add(*root.terms.layer_seconds(slowest, shape.micro_batch, False))
+    times = np.add(*root.terms.layer_seconds(slowest, shape.micro_batch))
     places = np.cumsum(times) - times / 2
     # The layer whose middle passes an equal part of the whole begins a stage.
     marks = np.searchsorted(places, times.sum() * np.arange(1, stages) / stages)

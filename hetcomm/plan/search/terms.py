@@ -81,10 +81,16 @@ class Terms:
         measured = self.problem.scaled or tensor in self.degrees(kind)
         if model.groups % tensor or model.sequence % context or not measured:
             return None
-        forward, backward = self.layer_seconds(Part(pool, tensor, context, 1), samples, False)
-        return float(forward[1] + backward[1])
+        return sum(self.block_passes(Part(pool, tensor, context, 1), samples))
 
-    def layer_seconds(self, part: Part, samples: int, recompute: bool) -> tuple[Floats, Floats]:
+    def block_passes(self, part: Part, samples: int) -> tuple[float, float]:
+        """Seconds of a block forward and backward, without recompute."""
+        forward, backward = self.layer_seconds(part, samples)
+        return float(forward[1]), float(backward[1])  # layer 0 is the embedding
+
+    def layer_seconds(
+        self, part: Part, samples: int, recompute: bool = False
+    ) -> tuple[Floats, Floats]:
         """By layer, forward and backward; without what context ranks exchange."""
         kind = self.problem.pools[part.pool].kind
         key = (kind, part.tensor, part.context, samples, recompute)
