@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from hetcomm.emulate import Cluster, Host, Nic
 from hetcomm.plan.search.pools import Pool, names, pools_of
 from hetcomm.plan.search.shapes import Part, Shape
-from hetcomm.plan.search.space import STEP, Space, Window, divisors, replica_shapes, stage_shapes
+from hetcomm.plan.search.space import (
+    STEP,
+    ShapeGroup,
+    Space,
+    Window,
+    divisors,
+    replica_shapes,
+    stage_shapes,
+)
 
 IB, ROCE, ETHERNET = (Nic(10**9, 10**9, fabric) for fabric in ("infiniband", "roce", "ethernet"))
 
@@ -244,7 +252,7 @@ def test_replicas_of_whole_pipelines_prefer_the_faster_pool() -> None:
     space = Space(pools, layers=4, batch=6, tensors=(1, 2), micro_batches=(1,))
 
     every = Window(0.0, 1e9, 1e9)
-    found, _ = replica_shapes(space, Blocks(space, faster=1), (3, 1, 1), every)
+    found, _ = replica_shapes(space, Blocks(space, faster=1), ShapeGroup(3, 1, 1), every)
     shapes = [shape for _, shape in found]
     assert {shape.stages for shape in shapes} >= {
         ((Part(1, 1, 1, 2), Part(0, 1, 1, 1)),),

@@ -46,7 +46,7 @@ class Prices(Protocol):
 
 
 @dataclass(frozen=True)
-class Run:
+class StageRun:
     """Consecutive stages of equal parts. rows: of each, [n] -> seconds from its first pass to the
     end of a step in which it has n blocks or more. transfer: from one of them to the next, at
     least."""
@@ -76,7 +76,7 @@ class Pipes:
     """Runs of stages in an order. blocks: of the model."""
 
     def __init__(
-        self, order: Sequence[Run], prices: Prices, blocks: int, micro_batch: int, batch: int
+        self, order: Sequence[StageRun], prices: Prices, blocks: int, micro_batch: int, batch: int
     ) -> None:
         self.order, self.prices, self.blocks, self.micro_batch = order, prices, blocks, micro_batch
         self.stages = sum(run.stages for run in order)
@@ -167,7 +167,7 @@ class Pipes:
 
 
 def _held(
-    later: tuple[float, float], run: Run, way: float, seconds: float, transfers: int
+    later: tuple[float, float], run: StageRun, way: float, seconds: float, transfers: int
 ) -> tuple[float, float]:
     """(v, w) of stages that hold v T - w blocks in T seconds, with a run before them.
 

@@ -12,12 +12,19 @@ import numpy as np
 from hetcomm.plan.layout import Layout, Stage
 from hetcomm.plan.search.best_first import Node
 from hetcomm.plan.search.division import Floats
-from hetcomm.plan.search.filling import Pipes, Run
+from hetcomm.plan.search.filling import Pipes, StageRun
 from hetcomm.plan.search.loads import all_bounds, chain_of
 from hetcomm.plan.search.probes import Probes
 from hetcomm.plan.search.settings import Choices, Settings
 from hetcomm.plan.search.shapes import Part, Shape
-from hetcomm.plan.search.space import Shapes, Space, Window, replica_shapes, stage_shapes
+from hetcomm.plan.search.space import (
+    ShapeGroup,
+    Shapes,
+    Space,
+    Window,
+    replica_shapes,
+    stage_shapes,
+)
 from hetcomm.plan.search.spans import Division, Spans, spans_of
 from hetcomm.plan.search.tables import Pipelines
 from hetcomm.plan.search.terms import Terms
@@ -154,7 +161,7 @@ class Search:
             return True
         micro_batch, across = shape.micro_batch, shape.across
         runs = [
-            Run(
+            StageRun(
                 parts[0],
                 count,
                 tuple(self.alone(parts, count, micro_batch, across)),
@@ -165,7 +172,7 @@ class Search:
         pipes = Pipes(runs, self, self.space.layers - 2, micro_batch, self.space.batch)
         return pipes.may_take(below)
 
-    def shapes(self, family: int, group: tuple[int, int, int], window: Window) -> Shapes:
+    def shapes(self, family: int, group: ShapeGroup, window: Window) -> Shapes:
         """The shapes of a family; see stage_shapes()."""
         return FAMILIES[family](self.space, self, group, window)
 
@@ -204,11 +211,11 @@ class Inner:
 
 @dataclass(frozen=True)
 class Group(Inner):
-    """Shapes of a family with equal (replicas, micro-batch, context degree), from a bound on."""
+    """Shapes of one family and one group, from a bound on."""
 
     search: Search
     family: int
-    group: tuple[int, int, int]
+    group: ShapeGroup
 
     def open(self, below: float) -> Iterable[Node[Candidate]]:
         window = Window(self.bound, min(below, self.bound * WINDOW), below)

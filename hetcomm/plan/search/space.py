@@ -20,12 +20,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetcomm.plan.search.division import Floats
-from hetcomm.plan.search.filling import Pipes, Prices, Run
+from hetcomm.plan.search.filling import Pipes, Prices, StageRun
 from hetcomm.plan.search.pools import Pool
 from hetcomm.plan.search.shapes import Part, Shape
 
 # The shapes' bounds are less than exact by this share.
 STEP = 1.005
+
+
+class ShapeGroup(NamedTuple):
+    """What the shapes of one group have in common. context: the degree."""
+
+    replicas: int
+    micro_batch: int
+    context: int
 
 
 @dataclass(frozen=True)
@@ -46,14 +54,14 @@ class Space:
     every_rank: bool = False
     tied: bool = False
 
-    def groups(self) -> Iterator[tuple[int, int, int]]:
-        """Each (replicas, micro-batch, context degree) that divides the batch."""
+    def groups(self) -> Iterator[ShapeGroup]:
+        """The groups whose replicas and micro-batch divide the batch."""
         most = sum(pool.ranks for pool in self.pools)
         for micro_batch, context in product(self.micro_batches, self.contexts):
             if self.batch % micro_batch == 0:
                 for replicas in divisors(self.batch // micro_batch):
                     if replicas * context <= most:
-                        yield replicas, micro_batch, context
+                        yield ShapeGroup(replicas, micro_batch, context)
 
 
 @dataclass(frozen=True)
@@ -82,9 +90,7 @@ class Window(NamedTuple):
 Shapes = tuple[list[tuple[float, Shape]], float]
 
 
-def stage_shapes(
-    space: Space, prices: Prices, group: tuple[int, int, int], window: Window
-) -> Shapes:
+def stage_shapes(space: Space, prices: Prices, group: ShapeGroup, window: Window) -> Shapes:
     """Shapes of the first family in a window, each with a bound, and the least of those beyond it.
 
     The bound of perfect balance is that of all blocks, over the sum of the rates of all stages.
@@ -121,7 +127,7 @@ def stage_shapes(
                     table[:, number] = _held(found, grid)
                     alone = prices.alone((part,), each[number].stages, micro_batch, across)
                     moved = prices.transfer(part, each[number].stages, micro_batch, across)
-                    own[number] = Run(part, each[number].stages, tuple(alone), moved)
+                    own[number] = StageRun(part, each[number].stages, tuple(alone), moved)
             held.append(table)
             runs.append(own)
         least = np.maximum(balanced, _least(held, mixes, grid, space.layers - 2))
@@ -144,9 +150,7 @@ def stage_shapes(
     return shapes, further
 
 
-def replica_shapes(
-    space: Space, prices: Prices, group: tuple[int, int, int], window: Window
-) -> Shapes:
+def replica_shapes(space: Space, prices: Prices, group: ShapeGroup, window: Window) -> Shapes:
     """Shapes of the second family, as stage_shapes(). At least two pools have whole pipelines each.
 
     A faster pool serves as many of the replicas as fit. The bound of perfect balance is that in the
@@ -231,23 +235,19 @@ def _least(
 
 
 def _tensors(
-    space: Space, prices: Prices, index: int, group: tuple[int, int, int]
+    space: Space, prices: Prices, index: int, group: ShapeGroup
 ) -> Iterator[tuple[int, float]]:
     """Each tensor degree of the pool, with the seconds of a block."""
-    _, micro_batch, context = group
     for tensor in space.tensors:
-        if tensor * context <= space.pools[index].widest:
-            each = prices.block_seconds(index, tensor, context, micro_batch)
+        if tensor * group.context <= space.pools[index].widest:
+            each = prices.block_seconds(index, tensor, group.context, group.micro_batch)
             if each is not None:
                 yield tensor, each
 
 
-def _choices(
-    space: Space, prices: Prices, index: int, group: tuple[int, int, int]
-) -> Iterator[PoolStages]:
-    replicas, _, context = group
+def _choices(space: Space, prices: Prices, index: int, group: ShapeGroup) -> Iterator[PoolStages]:
     for tensor, each in _tensors(space, prices, index, group):
-        most = space.pools[index].capacity(tensor * context) // replicas
+        most = space.pools[index].capacity(tensor * group.context) // group.replicas
         for stages in range(1, min(most, space.layers) + 1):
             yield PoolStages(stages, tensor, stages / each)
 
@@ -275,7 +275,7 @@ def _shares(
     return tuple(parts)
 
 
-def _is_whole(space: Space, taken: Sequence[Run]) -> bool:
+def _is_whole(space: Space, taken: Sequence[StageRun]) -> bool:
     """Whether the stages occupy every rank."""
     ranks = sum(each.stages * each.part.count * each.part.width for each in taken)
     return ranks == sum(pool.ranks for pool in space.pools)
