@@ -17,7 +17,7 @@ class Feedback:
     """
 
     def __init__(self) -> None:
-        self._core = _core.Feedback()
+        self._feedback = _core.Feedback()
 
     def views(self) -> dict[str, Any]:
         """The residuals of this rank by key: float32 arrays over their own host memory.
@@ -30,7 +30,7 @@ class Feedback:
         """
         import numpy as np
 
-        return {key: np.asarray(residual) for key, residual in self._core.residuals().items()}
+        return {key: np.asarray(residual) for key, residual in self._feedback.residuals().items()}
 
     def add(self, key: str, values: Any) -> None:
         """Sets a residual to float32 values of shape (elements of the largest buffer,).
@@ -46,7 +46,7 @@ class Feedback:
                 f'feedback "{key}": expected float32, got {given.dtype}; pass what state_dict() '
                 "returned"
             )
-        self._core.set(key, np.ascontiguousarray(given))
+        self._feedback.set(key, np.ascontiguousarray(given))
 
     def state_dict(self) -> dict[str, Any]:
         """A copy of views(): what load_state_dict() of the same rank restores."""
@@ -64,11 +64,11 @@ class Feedback:
 
     def clear(self) -> None:
         """Forgets all residuals."""
-        self._core.clear()
+        self._feedback.clear()
 
     def bytes(self) -> int:
         """Bytes that the residuals of this rank may take: 4 for each element of each tensor."""
-        return self._core.bytes()
+        return self._feedback.bytes()
 
 
 def codec(
@@ -98,7 +98,7 @@ def codec(
         hetcomm.InvalidArgumentError: there is no such codec. A call raises the same error for
             other dtypes and operations, and for a key whose tensor had another size.
     """
-    return _inside(_core.CallCodec(name, None if feedback is None else feedback._core, key))
+    return _inside(_core.CallCodec(name, None if feedback is None else feedback._feedback, key))
 
 
 @contextmanager

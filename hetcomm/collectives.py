@@ -36,7 +36,7 @@ class Collectives:
     """Collectives and messages of a communicator; see Communicator. Parameters may be given by
     position. `codec` is that of hetcomm.codec(); None is the group's."""
 
-    _core: _core.Communicator
+    _communicator: _core.Communicator
     _collective: Any
     _on_device: bool
     _single: Any
@@ -284,7 +284,7 @@ class Collectives:
         try:
             yield
         except _core.InvalidArgumentError as error:
-            self._core.report_refusal(str(error))
+            self._communicator.report_refusal(str(error))
             raise
 
     def _new_output(self, array: Array, shape_of: ShapeOf) -> Array:
@@ -353,7 +353,7 @@ class Collectives:
         given, result, write_back = self._packed(array, out)
         order, dlpack = self._streams(result if given is None else given, stream)
         work = _core.start_collective(
-            self._core, _core.Collective(collective), given, result, chosen, factor, root,
+            self._communicator, _core.Collective(collective), given, result, chosen, factor, root,
             not async_op, timeout, order, dlpack, splits,
         )  # fmt: skip
         return _result(Work(work, out, order, write_back), async_op)
@@ -376,7 +376,7 @@ class Collectives:
             memory, _, _ = strided.packed(array, None)
         order, dlpack = self._streams(memory, stream)
         work = _core.start_message(
-            self._core, direction, memory, peer, tag, not async_op, timeout, order, dlpack
+            self._communicator, direction, memory, peer, tag, not async_op, timeout, order, dlpack
         )
         return _result(Work(work, array, order, write_back), async_op)
 
@@ -393,5 +393,5 @@ class Collectives:
             return None, None
         with self._reporting_refusal():
             pointer = arrays.pointer(arrays.current_stream(array) if stream is None else stream)
-        vendor = self._core.topology.rank(self.rank).vendor
+        vendor = self._communicator.topology.rank(self.rank).vendor
         return pointer, pointer or vendors()[vendor]["python"]["default_stream"]

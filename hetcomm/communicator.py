@@ -68,14 +68,14 @@ class Communicator(Collectives, Objects):
         self._store, self._name, self._timeout, self._device = store, name, timeout, device
         self._splits = 0
         self._alone: Self | None = None
-        self._core = _core.Communicator(
+        self._communicator = _core.Communicator(
             store, rank, size, timeout, name, vendor=vendor, device=int(index) if index else -1
         )
         self.rank: int = rank
         self.size: int = size
-        self._on_device = self._core.topology.rank(rank).memory == _core.Memory.device
+        self._on_device = self._communicator.topology.rank(rank).memory == _core.Memory.device
         # Its first argument serves all but synchronous host calls, by _start().
-        self._collective = _core.collective_call(self._core)
+        self._collective = _core.collective_call(self._communicator)
         self.barrier()  # afterwards the store's server may end
 
     @classmethod
@@ -132,7 +132,7 @@ class Communicator(Collectives, Objects):
     def split(self, color: int | None, key: int = 0) -> Self | None:
         """Makes a communicator for each color, of its ranks ordered by `key`, then by rank. All
         ranks call it. Ranks with color None get None."""
-        self._core.check_process()  # a child of fork() shares the store's connection
+        self._communicator.check_process()  # a child of fork() shares the store's connection
         mine = "none" if color is None else f"{operator.index(color)} {operator.index(key)}"
         number, self._splits = self._splits, self._splits + 1
         self._store.set(f"split/{number}/{self.rank}", mine.encode())
@@ -187,11 +187,11 @@ class Communicator(Collectives, Objects):
     @property
     def topology(self) -> _core.Topology:
         """The hosts, islands and links on which all ranks agreed."""
-        return self._core.topology
+        return self._communicator.topology
 
     def path_to(self, peer: int) -> str:
         """Describes the transport to another rank."""
-        return str(self._core.path_to(peer))
+        return str(self._communicator.path_to(peer))
 
     @contextmanager
     def trace(self) -> Iterator[list[_core.Trace]]:
@@ -199,21 +199,21 @@ class Communicator(Collectives, Objects):
         the list gets a Trace of each completed operation, in the order of calls. Work.spans() has
         the steps of one operation."""
         traces: list[_core.Trace] = []
-        self._core.begin_trace()
+        self._communicator.begin_trace()
         try:
             yield traces
         finally:
-            traces += self._core.end_trace()
+            traces += self._communicator.end_trace()
 
     def abort(self, reason: str = "abort() was called") -> None:
         """Fails every operation on every rank with AbortedError. Never blocks for long."""
-        self._core.abort(reason)
+        self._communicator.abort(reason)
 
     def close(self) -> None:
         """Leaves the group, after sent data is delivered. Later calls fail."""
         if self._alone is not None:
             self._alone.close()
-        self._core.leave()
+        self._communicator.leave()
 
     def __enter__(self) -> Self:
         return self

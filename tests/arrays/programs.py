@@ -100,7 +100,7 @@ def libraries(comm: Communicator, seed: int) -> None:
             comm.all_reduce(shared, shared)
             assert (shared == sum(range(comm.size))).all()
     assert comm.empty((0, 2), torch.int8).shape == (0, 2)
-    assert comm._core.direct_calls >= 4
+    assert comm._communicator.direct_calls >= 4
     plain = array.array("d", [comm.rank + 1.0] * 5)
     comm.all_reduce(plain, plain)
     assert list(plain) == [sum(range(1, comm.size + 1))] * 5
@@ -267,7 +267,7 @@ def shared_allocations(comm: Communicator, seed: int) -> None:
     refused(lambda: comm.empty((2, -1)), "at least 0")
     refused(lambda: comm.empty(2, "no such"), "dtype")
     refused(lambda: comm.empty(2, object), "numbers")
-    print(comm._core.direct_calls)
+    print(comm._communicator.direct_calls)
 
 
 def splits(comm: Communicator, seed: int) -> None:

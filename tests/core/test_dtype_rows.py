@@ -74,7 +74,7 @@ def test_numpy_round_trip(name: str) -> None:
     sent.view(np.uint8)[:] = np.arange(sent.nbytes) % 2
     with_core = hetcomm.Communicator(_core.LocalStore(), 0, 1)
     got = np.zeros_like(sent)
-    ran = operations(lambda: with_core.all_gather(sent, got), with_core._core)
+    ran = operations(lambda: with_core.all_gather(sent, got), with_core._communicator)
     assert len(ran) == 1 and f" {name} " in ran[0], ran
     assert got.tobytes() == sent.tobytes()
 
