@@ -9,7 +9,7 @@ from hetcomm.plan.layout import Layout, Replica
 from hetcomm.plan.model import Model
 from hetcomm.plan.prediction.network import Network, levels_of
 from hetcomm.plan.prediction.runtime import Runtime
-from hetcomm.plan.prediction.simulate import Costs
+from hetcomm.plan.prediction.simulate import Costs, LayerSeconds
 from hetcomm.plan.profile import Profile, Times
 
 
@@ -22,7 +22,7 @@ def replica_costs(
 
 
 # Seconds forward and backward, and Costs.layers.
-_Pass = tuple[float, float, tuple[tuple[str, float, float], ...]]
+_Pass = tuple[float, float, tuple[LayerSeconds, ...]]
 
 
 class _Costs:
@@ -94,11 +94,11 @@ class _Costs:
             first, end = stages[stage].chunks[chunk]
             found = []
             for device in kinds:
-                layers: list[tuple[str, float, float]] = []
+                layers: list[LayerSeconds] = []
                 for kind, count in self.model.count(first, end).items():
                     times = self._layer(kind, device, replica, stage, charged)
-                    layers += [(kind, times.forward, times.backward)] * count
-                forward, backward = sum(f for _, f, _ in layers), sum(b for *_, b in layers)
+                    layers += [LayerSeconds(kind, times.forward, times.backward)] * count
+                forward, backward = sum(t.forward for t in layers), sum(t.backward for t in layers)
                 found.append((forward, backward, tuple(layers)))
             self._passes[key] = max(found, key=lambda each: each[0] + each[1])
         return self._passes[key]

@@ -16,7 +16,7 @@ from itertools import accumulate
 
 from hetcomm.plan.layout import Layout
 from hetcomm.plan.prediction.runtime import Runtime
-from hetcomm.plan.prediction.simulate import Costs, Timeline
+from hetcomm.plan.prediction.simulate import Costs, LayerSeconds, Timeline
 from hetcomm.plan.prediction.synchronize import Pieces, Synchronization
 
 # A sum on the wire: when its gradients are there, and seconds.
@@ -54,7 +54,7 @@ def divided(
         ends.append(end + pieces[s].left + synced[s].tied)
         messages.append((sent, (end, pieces[s].left)))
     busy = _nics(pieces, messages)
-    hosts = [{*each.hosts[0], *each.hosts[1]} for each in pieces]
+    hosts = [{*each.hosts.beside, *each.hosts.left} for each in pieces]
     ends = [max([end, *(busy[h] for h in on)]) for end, on in zip(ends, hosts, strict=True)]
     norm = max(each.norm for each in pieces) if runtime.clips else 0.0
     if runtime.clips:
@@ -105,11 +105,12 @@ def _beside(
             if v + 1 < virtual and stages > 1 and cost.gradient:
                 came += cost.gradient[v]
             now.append(max(span.start, end, came))
-            scales.append((span.end - span.start) / (sum(b for *_, b in cost.layers[v]) or 1.0))
+            expected = sum(layer.backward for layer in cost.layers[v])
+            scales.append((span.end - span.start) / (expected or 1.0))
         for place in reversed(range(len(runs[0][1].layers[v]))):
             for i, (_, cost) in enumerate(runs):
-                now[i] += cost.layers[v][place][2] * scales[i]
-            seconds = pieces[s].beside.get(runs[0][1].layers[v][place][0], 0.0)
+                now[i] += cost.layers[v][place].backward * scales[i]
+            seconds = pieces[s].beside.get(runs[0][1].layers[v][place].kind, 0.0)
             if seconds:
                 messages[s].append((max(now), seconds))
                 before, over[s] = over[s], max(over[s], *now) + seconds
@@ -132,9 +133,9 @@ def _nics(
     """When the NICs of each host have carried the sums of all its stages."""
     carried: dict[Hashable, list[Message]] = {}
     for each, (beside, left) in zip(pieces, messages, strict=True):
-        for host, share in each.hosts[0].items():
+        for host, share in each.hosts.beside.items():
             carried.setdefault(host, []).extend((t, seconds * share) for t, seconds in beside)
-        for host, share in each.hosts[1].items():
+        for host, share in each.hosts.left.items():
             carried.setdefault(host, []).append((left[0], left[1] * share))
     return {host: _served(sorted(sent)) for host, sent in carried.items()}
 
@@ -145,11 +146,11 @@ def _sharing(seconds: Sequence[float], pieces: Sequence[Pieces]) -> list[float]:
     found = []
     for own, each in zip(seconds, pieces, strict=True):
         together = own
-        for host in each.hosts[2]:
+        for host in each.hosts.updates:
             others = [
-                min(own, other) * piece.hosts[2][host]
+                min(own, other) * piece.hosts.updates[host]
                 for other, piece in zip(seconds, pieces, strict=True)
-                if host in piece.hosts[2]
+                if host in piece.hosts.updates
             ]
             together = max(together, sum(others))
         found.append(together / own if own else 1.0)
@@ -158,16 +159,14 @@ def _sharing(seconds: Sequence[float], pieces: Sequence[Pieces]) -> list[float]:
 
 def _of_layers(stage: int, stages: int, costs: Costs, by_kind: Mapping[str, float]) -> list[float]:
     """A value of each layer of a stage, in the order of the first forward passes."""
-    return [by_kind[kind] for layers in costs.layers[stage::stages] for kind, *_ in layers]
+    return [by_kind[layer.kind] for layers in costs.layers[stage::stages] for layer in layers]
 
 
-def _late(
-    layout: Layout, updates: Sequence[float], layers: Sequence[tuple[str, float, float]]
-) -> float:
+def _late(layout: Layout, updates: Sequence[float], layers: Sequence[LayerSeconds]) -> float:
     """Seconds by which new weights delay the first forward pass of a stage. updates: seconds of
     each layer's; layers: of the first chunk."""
     if not layout.overlap_optimizer:
         return sum(updates)
-    computed = accumulate((forward for _, forward, _ in layers), initial=0.0)
+    computed = accumulate((layer.forward for layer in layers), initial=0.0)
     pairs = zip(accumulate(updates), computed, strict=False)
     return max(came - before for came, before in list(pairs)[: len(layers)])

@@ -21,6 +21,14 @@ class Span(NamedTuple):
     end: float
 
 
+class LayerSeconds(NamedTuple):
+    """The parts of a layer in a forward and a backward pass. kind: of the layer."""
+
+    kind: str
+    forward: float
+    backward: float
+
+
 @dataclass(frozen=True)
 class Costs:
     """Seconds of one micro-batch in a pipeline of S stages with C chunks each.
@@ -28,7 +36,7 @@ class Costs:
     A virtual stage v = chunk * S + stage. forward, backward, weights: of each v. activation and
     gradient: of the transfer between v and v + 1. receive: work of v before a forward pass on what
     came from v - 1; receive_gradient: of v before a backward pass on what came from v + 1.
-    layers: of each v, the kind of each layer with its parts of the forward and the backward pass.
+    layers: of each v, in the order of the forward pass.
     """
 
     forward: Sequence[float]
@@ -38,7 +46,7 @@ class Costs:
     receive: Sequence[float] = ()
     receive_gradient: Sequence[float] = ()
     weights: Sequence[float] = ()
-    layers: Sequence[Sequence[tuple[str, float, float]]] = ()
+    layers: Sequence[Sequence[LayerSeconds]] = ()
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,20 +32,30 @@ class Synchronization:
     pieces: Pieces | None = None
 
 
+class PieceHosts(NamedTuple):
+    """By piece, the hosts whose NICs it crosses.
+
+    Each host comes with the share of the piece's time in which its NICs are busy.
+    """
+
+    beside: Mapping[object, float]
+    left: Mapping[object, float]
+    updates: Mapping[object, float]
+
+
 @dataclass(frozen=True, slots=True)
 class Pieces:
     """The parts of Synchronization.seconds that overlap apart.
 
     beside: by kind of layer, of the sum of one layer's gradients while earlier layers compute.
     left: of what is left of all layers' sums. updates: by kind of layer, of one layer's new
-    weights. hosts: of each of these, the hosts whose NICs it crosses, with the share of its time in
-    which their NICs are busy. norm: of the messages for the gradients' norm.
+    weights. norm: of the messages for the gradients' norm.
     """
 
     beside: Mapping[str, float]
     left: float
     updates: Mapping[str, float]
-    hosts: tuple[Mapping[object, float], Mapping[object, float], Mapping[object, float]]
+    hosts: PieceHosts
     norm: float
 
 
@@ -116,14 +127,16 @@ def _pieces(
             beside = beside + each.beside(sizes)
         left += float(each.left(total)[0])
         updates = updates + each.updates(sizes)
-    hosts = [hosts_of(network, [each.groups[which] for each in reductions]) for which in range(3)]
+    hosts = PieceHosts(
+        *(hosts_of(network, [each.groups[which] for each in reductions]) for which in range(3))
+    )
     if not hides:
-        hosts[1] = hosts[0] | hosts[1]
+        hosts = hosts._replace(left={**hosts.beside, **hosts.left})
     return Pieces(
         dict(zip(kinds, map(float, beside), strict=True)),
         left * slower,
         dict(zip(kinds, map(float, updates * slower), strict=True)),
-        (hosts[0], hosts[1], hosts[2]),
+        hosts,
         _norm(layout, network, stage),
     )
 
