@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from hetcomm.partitioning import collectives, local
-from hetcomm.partitioning.grid import Grid
+from hetcomm.partitioning.grid import OPTIMIZER, WEIGHTS, Grid
 from hetcomm.partitioning.pieces import Box
 
 ALIGNMENT = 16  # bytes; vector units and matrix libraries are fastest on such addresses
@@ -94,7 +94,7 @@ class Flat:
         for parameter, names in parameters:
             self.entries.append(Entry(parameter, names, end, tie, local.box(parameter)))
             end += -(-self.entries[-1].elements // align) * align
-        multiple = align * grid.parts(3)
+        multiple = align * grid.parts(OPTIMIZER)
         self.length = max(-(-end // multiple), 1) * multiple
         self.used = sum(entry.elements for entry in self.entries)
         self.gradient: torch.Tensor | None = None
@@ -110,14 +110,14 @@ class Flat:
             values[entry.start : entry.end] = local.values(entry.parameter).reshape(-1)
         if sync:
             self.grid.broadcast(values)
-        start, end = self.grid.shard(self.length, 1)
+        start, end = self.grid.shard(self.length, WEIGHTS)
         self.weights = values[start:end].to(self.dtype, copy=True)
         self.master = self.weights[:0]
         if self.trainable:
-            start, end = self.grid.shard(self.length, 3)
+            start, end = self.grid.shard(self.length, OPTIMIZER)
             wide = torch.promote_types(first.dtype, torch.float32)
             self.master = (
-                self.own(3) if wide == self.dtype else values[start:end].to(wide, copy=True)
+                self.own(OPTIMIZER) if wide == self.dtype else values[start:end].to(wide, copy=True)
             )
         if self.grid.weights.size == 1:
             self.full = self.weights
@@ -132,10 +132,10 @@ class Flat:
         """The optimizer changes the weights themselves."""
         return self.master.numel() > 0 and self.master.dtype == self.dtype
 
-    def own(self, level: int) -> torch.Tensor:
-        """This rank's part at a level, as a range of `weights`."""
-        offset, _ = self.grid.shard(self.length, 1)
-        start, end = self.grid.shard(self.length, level)
+    def own(self, depth: int) -> torch.Tensor:
+        """This rank's part as a range of `weights`; see Grid.parts()."""
+        offset, _ = self.grid.shard(self.length, WEIGHTS)
+        start, end = self.grid.shard(self.length, depth)
         return self.weights[start - offset : end - offset]
 
     def gather(self, codec: str | None) -> None:

@@ -21,6 +21,9 @@ import torch.distributed as dist
 from hetcomm.partitioning import agreement
 from hetcomm.partitioning.levels import Groups
 
+# So many dimensions divide a buffer: one divides weights, two gradients, three optimizer states.
+WEIGHTS, GRADIENTS, OPTIMIZER = 1, 2, 3
+
 
 @dataclass(frozen=True)
 class Dimension:
@@ -57,14 +60,14 @@ class Grid:
         first = dist.get_process_group_ranks(self.group)[0]
         dist.broadcast(tensor, first, group=self.group)
 
-    def parts(self, level: int) -> int:
-        """Parts of a buffer at a level: 0 for the whole, 1 weights, 2 gradients, 3 optimizer."""
-        return prod(dimension.size for dimension in self.dimensions[:level])
+    def parts(self, depth: int) -> int:
+        """Parts of a buffer that `depth` dimensions divide: WEIGHTS, GRADIENTS or OPTIMIZER."""
+        return prod(dimension.size for dimension in self.dimensions[:depth])
 
-    def shard(self, length: int, level: int) -> tuple[int, int]:
-        """Start and end of this rank's part of a buffer of `length` elements, at a level."""
+    def shard(self, length: int, depth: int) -> tuple[int, int]:
+        """Start and end of this rank's part of a buffer of `length` elements; see parts()."""
         start, extent = 0, length
-        for dimension in self.dimensions[:level]:
+        for dimension in self.dimensions[:depth]:
             extent //= dimension.size
             start += dimension.position * extent
         return start, start + extent

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from hetcomm.partitioning.grid import GRADIENTS, OPTIMIZER, WEIGHTS
 from hetcomm.partitioning.trial import fresh_state
 
 if TYPE_CHECKING:
@@ -60,11 +61,11 @@ def predicted(partition: Partition) -> Memory:
     weights = gradients = optimizer = 0.0
     for flat in (flat for unit in partition.units for flat in unit.flats):
         size = flat.used * flat.dtype.itemsize
-        weights += size / grid.parts(1)
+        weights += size / grid.parts(WEIGHTS)
         if flat.trainable:
-            gradients += size / grid.parts(2)
+            gradients += size / grid.parts(GRADIENTS)
             own = 0 if flat.aliased else flat.master.element_size()
-            optimizer += flat.used * own / grid.parts(3)
+            optimizer += flat.used * own / grid.parts(OPTIMIZER)
     for group, trained in zip(partition.optimizer.param_groups, partition.trained, strict=True):
         of_dtype: dict[torch.dtype, int] = {}
         for flat, entry in trained:
@@ -73,7 +74,7 @@ def predicted(partition: Partition) -> Memory:
         for dtype, elements in of_dtype.items():
             device = trained[0][0].master.device
             state = fresh_state(partition.optimizer, group, 1, dtype, device)
-            optimizer += elements * _bytes(_moments(state)) / grid.parts(3)
+            optimizer += elements * _bytes(_moments(state)) / grid.parts(OPTIMIZER)
     return Memory(weights, gradients, optimizer)
 
 

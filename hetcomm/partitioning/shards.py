@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from hetcomm import _core
 from hetcomm.partitioning import local
 from hetcomm.partitioning.flat import Entry, Flat
-from hetcomm.partitioning.grid import Grid
+from hetcomm.partitioning.grid import OPTIMIZER, Grid
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Shard:
         return own.reshape(-1)[self.start : self.end]
 
     def range_in_master(self) -> slice:
-        start, _ = self.flat.grid.shard(self.flat.length, 3)
+        start, _ = self.flat.grid.shard(self.flat.length, OPTIMIZER)
         begin = self.entry.start + self.start - start
         return slice(begin, begin + self.end - self.start)
 
@@ -96,7 +96,7 @@ class Shards:
 
 def _piece(flat: Flat, entry: Entry, grid: Grid) -> Shard | None:
     """This rank's piece of a parameter; None if other ranks hold the whole of it."""
-    start, end = grid.shard(flat.length, 3)
+    start, end = grid.shard(flat.length, OPTIMIZER)
     first, last = max(start, entry.start), min(end, entry.end)
     if first >= last:
         return None

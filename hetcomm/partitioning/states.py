@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from hetcomm import _core
 from hetcomm.partitioning import local
 from hetcomm.partitioning.flat import Flat
+from hetcomm.partitioning.grid import OPTIMIZER, WEIGHTS
 from hetcomm.partitioning.pieces import Piece
 from hetcomm.partitioning.shards import Shard, Shards
 from hetcomm.partitioning.trial import fresh_state
@@ -44,7 +45,7 @@ def _unpartitioned(module: nn.Module, units: list[Unit]) -> Iterator[tuple[str, 
 def pieces(flat: Flat) -> Iterator[tuple[tuple[str, ...], Piece]]:
     """This rank's piece of each parameter: of the master weights; of the weights if frozen."""
     values = flat.master if flat.trainable else flat.weights
-    start, end = flat.grid.shard(flat.length, 3 if flat.trainable else 1)
+    start, end = flat.grid.shard(flat.length, OPTIMIZER if flat.trainable else WEIGHTS)
     for entry in flat.entries:
         first = min(max(start, entry.start), entry.end)
         last = max(min(end, entry.end), first)

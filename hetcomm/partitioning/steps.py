@@ -10,7 +10,7 @@ import torch.distributed as dist
 from hetcomm import _core
 from hetcomm.partitioning import collectives
 from hetcomm.partitioning.collectives import Encoding
-from hetcomm.partitioning.grid import Grid
+from hetcomm.partitioning.grid import GRADIENTS, OPTIMIZER, Grid
 from hetcomm.partitioning.passes import Passes
 from hetcomm.partitioning.shards import Shards
 from hetcomm.partitioning.tensors import TensorGroup
@@ -93,10 +93,10 @@ class Steps:
         for flat in self._shards.flats:
             shard = flat.gradient
             if shard is None:
-                shard = flat.weights.new_zeros(flat.length // self._grid.parts(2))
+                shard = flat.weights.new_zeros(flat.length // self._grid.parts(GRADIENTS))
             part = shard
             if self._grid.optimizer.size > 1:
-                part = shard.new_empty(flat.length // self._grid.parts(3))
+                part = shard.new_empty(flat.length // self._grid.parts(OPTIMIZER))
                 along, key = self._grid.optimizer, f"{flat.name} optimizer"
                 works.append(collectives.scatter_sum(part, shard, along, self._encoding, key))
             sent.append(shard)

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from hetcomm import _core
 from hetcomm.partitioning import agreement, local
 from hetcomm.partitioning.flat import Flat
-from hetcomm.partitioning.grid import Grid
+from hetcomm.partitioning.grid import OPTIMIZER, Grid
 
 
 class TensorGroup:
@@ -35,7 +35,7 @@ class TensorGroup:
         self._copied = [flat for flat in flats if not flat.sharded] if self.size > 1 else []
         if self.size == 1:
             return
-        ranges = [(flat.name, *grid.shard(flat.length, 3)) for flat in self._copied]
+        ranges = [(flat.name, *grid.shard(flat.length, OPTIMIZER)) for flat in self._copied]
         every = agreement.gather(lambda: ranges, group)
         if any(each != every[0] for each in every):
             raise _core.InvalidArgumentError(

@@ -15,7 +15,7 @@ from hetcomm import _core
 from hetcomm.partitioning import agreement, collectives
 from hetcomm.partitioning.collectives import Encoding
 from hetcomm.partitioning.flat import Flat
-from hetcomm.partitioning.grid import Dimension, Grid, default_timeout
+from hetcomm.partitioning.grid import OPTIMIZER, Dimension, Grid, default_timeout
 from hetcomm.partitioning.tensors import TensorGroup
 
 Place = tuple[str, str, int, int, int, int]
@@ -62,7 +62,7 @@ def tie(flats: Sequence[Flat], grid: Grid, tensors: TensorGroup, sync: bool) -> 
             flat.tie,
             f"{flat.entries[0].division} among {tensors.size}",
             tensors.rank,
-            *grid.shard(flat.length, 3),
+            *grid.shard(flat.length, OPTIMIZER),
             grid.replicas.position,
         ): flat
         for flat in flats

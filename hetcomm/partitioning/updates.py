@@ -15,7 +15,7 @@ import torch
 
 from hetcomm.partitioning import collectives
 from hetcomm.partitioning.flat import Flat
-from hetcomm.partitioning.grid import Dimension
+from hetcomm.partitioning.grid import GRADIENTS, Dimension
 from hetcomm.partitioning.stages import InFlight
 
 
@@ -84,7 +84,7 @@ class Updates:
         self._stages = [self._stages_of(flat) for flat in flats]
 
     def _stages_of(self, flat: Flat) -> list[UpdateStage]:
-        optimizer, gradients, middle = flat.grid.optimizer, flat.grid.gradients, flat.own(2)
+        optimizer, gradients, middle = flat.grid.optimizer, flat.grid.gradients, flat.own(GRADIENTS)
         if self._differences and optimizer.size > 1 and gradients.size > 1:
             middle = middle.clone()  # the second stage has receivers that lack something else
         stages = (UpdateStage(optimizer, middle), UpdateStage(gradients, flat.weights))

@@ -381,12 +381,12 @@ def test_shards_of_a_level_are_nested_and_cover_the_buffer(
         mine = [next(line for line in each if rank in line) for each in lines]
         return grid.Grid(*(grid.Dimension(len(m), m.index(rank)) for m in mine))
 
-    for level, groups in enumerate(nested, 1):
+    for depth, groups in enumerate(nested, 1):
         for group in groups:
-            shards = sorted(of(rank).shard(length, level) for rank in group)
+            shards = sorted(of(rank).shard(length, depth) for rank in group)
             assert [a for a, _ in shards] == [0, *(b for _, b in shards[:-1])]
             assert shards[-1][1] == length
         for rank in range(size):
-            start, end = of(rank).shard(length, level)
-            outer_start, outer_end = of(rank).shard(length, level - 1)
+            start, end = of(rank).shard(length, depth)
+            outer_start, outer_end = of(rank).shard(length, depth - 1)
             assert outer_start <= start < end <= outer_end
