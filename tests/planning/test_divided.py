@@ -132,5 +132,5 @@ def test_the_search_gives_fast_replicas_more_micro_batches() -> None:
     fast, *_, last = found.best.layout.micro_batches
     assert len(found.best.layout.stages) == 1 and fast > last
     assert sum(found.best.layout.micro_batches) == 2800
-    equal = [each for each in found.choices if not each.layout.shares]
+    equal = [each for each in found.layouts if not each.layout.shares]
     assert all(each.prediction.seconds >= found.best.prediction.seconds for each in equal)

@@ -24,7 +24,7 @@ from hetcomm.plan.search.loads import all_bounds, chain_of
 from hetcomm.plan.search.nodes import FAMILIES, Candidate, OfSettings, OfShape, Search
 from hetcomm.plan.search.pools import pools_of
 from hetcomm.plan.search.search import fitting, predicted, search
-from hetcomm.plan.search.settings import Choices
+from hetcomm.plan.search.settings import SettingsSpace
 from hetcomm.plan.search.shapes import Shape
 from hetcomm.plan.search.space import Space, Window
 from hetcomm.plan.search.terms import Problem, Terms, distinct_levels
@@ -52,8 +52,8 @@ def search_of(
     profile = replace(profile, host_work=dict.fromkeys(devices, work))
     problem = Problem(model, profile, network, kinds, pools_of(cluster), runtime or Runtime())
     space = Space(problem.pools, model.layers, batch, (1, 2), contexts, (1, 2))
-    choices = Choices(schedules, chunks=chunks, levels=distinct_levels(problem))
-    return Search(Terms(problem), space, choices)
+    settings_space = SettingsSpace(schedules, chunks=chunks, levels=distinct_levels(problem))
+    return Search(Terms(problem), space, settings_space)
 
 
 def every_layout(root: Search) -> Iterator[Layout]:
@@ -64,7 +64,9 @@ def every_layout(root: Search) -> Iterator[Layout]:
             shapes, _ = root.shapes(family, group, EVERY)
             for _, shape in shapes:
                 micro_batches = root.micro_batches(shape)
-                for each in root.choices.settings(len(shape.stages), micro_batches, MODEL.layers):
+                for each in root.settings_space.settings(
+                    len(shape.stages), micro_batches, MODEL.layers
+                ):
                     for ends in combinations(range(1, MODEL.layers), len(shape.stages) - 1):
                         counts = [
                             b - a for a, b in zip((0, *ends), (*ends, MODEL.layers), strict=True)
@@ -134,7 +136,7 @@ def searches(draw: st.DrawFn) -> Search:
 def test_the_best_of_all_layouts_is_found(root: Search) -> None:
     problem, least = root.terms.problem, float("inf")
     for layout in every_layout(root):
-        if fitting(problem, layout, root.choices.levels) is not None:
+        if fitting(problem, layout, root.settings_space.levels) is not None:
             least = min(least, predicted(problem, layout).seconds)
     found = search(root, tolerance=0.0)
     assert not found.cut
@@ -177,7 +179,7 @@ def test_no_layout_is_faster_than_the_bounds_of_its_nodes(root: Search, random: 
             above.append(node)
             candidate = node.leaf
             if candidate is not None:
-                layout = fitting(problem, candidate.layout, root.choices.levels)
+                layout = fitting(problem, candidate.layout, root.settings_space.levels)
                 if layout is not None:
                     seconds = predicted(problem, layout).seconds
                     for each in above:

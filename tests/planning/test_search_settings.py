@@ -13,7 +13,7 @@ from hetcomm.plan import PlannedNetwork, Runtime
 from hetcomm.plan.layout import SCHEDULES
 from hetcomm.plan.prediction.schedules import order
 from hetcomm.plan.search.pools import pools_of
-from hetcomm.plan.search.settings import Choices, Settings, in_flight, warm_up
+from hetcomm.plan.search.settings import Settings, SettingsSpace, in_flight, warm_up
 from hetcomm.plan.search.terms import Problem, distinct_levels
 
 
@@ -36,18 +36,18 @@ def test_passes_in_flight_and_of_the_warm_up(
 
 
 def test_settings_are_those_that_a_pipeline_can_have() -> None:
-    choices = Choices(levels=("rank", "cluster"))
-    assert set(choices.schedules) == set(SCHEDULES)
-    alone = list(choices.settings(stages=1, micro_batches=4, layers=6))
+    space = SettingsSpace(levels=("rank", "cluster"))
+    assert set(space.schedules) == set(SCHEDULES)
+    alone = list(space.settings(stages=1, micro_batches=4, layers=6))
     assert {each.schedule for each in alone} == {"1f1b"}
     assert {(each.weights, each.states) for each in alone} == {
         ("rank", "rank"),
         ("rank", "cluster"),
         ("cluster", "cluster"),
     }
-    three = list(choices.settings(stages=3, micro_batches=4, layers=6))
+    three = list(space.settings(stages=3, micro_batches=4, layers=6))
     assert {each.schedule for each in three} == {"1f1b", "gpipe", "zero_bubble"}
-    whole = list(choices.settings(stages=3, micro_batches=6, layers=6))
+    whole = list(space.settings(stages=3, micro_batches=6, layers=6))
     assert {each.chunks for each in whole if each.schedule == "interleaved"} == {2}
 
 

@@ -20,7 +20,7 @@ from hetcomm.plan.measure.timing import Clock, throughput
 from hetcomm.plan.prediction.schedules import Pass, order
 from hetcomm.plan.prediction.sharing import Pipeline, simulate_shared
 from hetcomm.plan.prediction.simulate import Costs, simulate
-from hetcomm.plan.search.settings import Choices
+from hetcomm.plan.search.settings import SettingsSpace
 
 
 def pipeline(schedule: str, stages: int, micro_batches: int, costs: Costs) -> Pipeline:
@@ -142,7 +142,7 @@ def test_a_search_is_proved_by_the_work_of_all_ranks() -> None:
 
 
 def test_a_search_offers_only_what_runs() -> None:
-    every = list(Choices().settings(stages=4, micro_batches=2, layers=8))
+    every = list(SettingsSpace().settings(stages=4, micro_batches=2, layers=8))
     assert {each.schedule for each in every} == {"gpipe", "zero_bubble"}
     assert {each.weights for each in every if each.schedule == "zero_bubble"} == {"rank"}
 

@@ -76,11 +76,11 @@ def refuse_memory(root: Search, seconds: float, cut: bool) -> NoReturn:
 
 def _remedy(root: Search, factor: float, cut: bool) -> str:
     """What the search may not vary, then what it cannot."""
-    choices, space = root.choices, root.space
+    permitted, space = root.settings_space, root.space
     remedies = ["search longer with --seconds"] if cut else []
-    if True not in choices.recompute:
+    if True not in permitted.recompute:
         remedies.append("permit recompute")
-    if "cluster" not in choices.levels:
+    if "cluster" not in permitted.levels:
         remedies.append('permit the partition level "cluster"')
     if min(space.micro_batches) > 1:
         remedies.append("permit micro-batches of 1")

@@ -15,7 +15,7 @@ from hetcomm.plan.search.division import Floats
 from hetcomm.plan.search.filling import Pipes, StageRun
 from hetcomm.plan.search.loads import all_bounds, chain_of
 from hetcomm.plan.search.probes import Probes
-from hetcomm.plan.search.settings import Choices, Settings
+from hetcomm.plan.search.settings import Settings, SettingsSpace
 from hetcomm.plan.search.shapes import Part, Shape
 from hetcomm.plan.search.space import (
     ShapeGroup,
@@ -40,7 +40,7 @@ class Search:
 
     terms: Terms
     space: Space
-    choices: Choices
+    settings_space: SettingsSpace
     alpha: float = 1.0
     _chunks: dict[tuple[int, int], int] = field(default_factory=dict, repr=False, compare=False)
 
@@ -74,7 +74,8 @@ class Search:
 
     def back_seconds(self, part: Part, micro_batch: int, chunks: int) -> float:
         _, backward = self.terms.block_passes(part, micro_batch)
-        return backward / 2 if chunks == 1 and "zero_bubble" in self.choices.schedules else backward
+        may_halve = chunks == 1 and "zero_bubble" in self.settings_space.schedules
+        return backward / 2 if may_halve else backward
 
     def transfer(self, part: Part, count: int, micro_batch: int, across: bool) -> float:
         key = (part, count, micro_batch, across)
@@ -87,7 +88,7 @@ class Search:
     def most_chunks(self, stages: int, micro_batches: int) -> int:
         key = (stages, micro_batches)
         if key not in self._chunks:
-            every = self.choices.settings(stages, micro_batches, self.space.layers)
+            every = self.settings_space.settings(stages, micro_batches, self.space.layers)
             self._chunks[key] = max((each.chunks for each in every), default=1)
         return self._chunks[key]
 
@@ -117,7 +118,8 @@ class Search:
     ) -> list[Floats]:
         shape = Shape((parts,) * count, micro_batch, across)
         probes = Probes(self.terms, shape, self.space.batch)
-        every = self._choices_of_rows.settings(1, self.micro_batches(shape), self.space.layers)
+        micro_batches = self.micro_batches(shape)
+        every = self._settings_of_rows.settings(1, micro_batches, self.space.layers)
         pipelines = Pipelines(self.terms, probes, tuple(every))
         blocks = [self.terms.alike[1][1, 1 + n] for n in range(self.space.layers - 1)]
 
@@ -132,14 +134,18 @@ class Search:
         ]
 
     @cached_property
-    def _choices_of_rows(self) -> Choices:
-        return replace(self.choices, schedules=("1f1b",), recompute=(min(self.choices.recompute),))
+    def _settings_of_rows(self) -> SettingsSpace:
+        return replace(
+            self.settings_space,
+            schedules=("1f1b",),
+            recompute=(min(self.settings_space.recompute),),
+        )
 
     def settings(self, shape: Shape) -> list[Settings]:
         """Those that the pipelines of a shape can have."""
         key = (len(shape.stages), self.micro_batches(shape))
         if key not in self._settings:
-            self._settings[key] = list(self.choices.settings(*key, self.space.layers))
+            self._settings[key] = list(self.settings_space.settings(*key, self.space.layers))
         return self._settings[key]
 
     def crowded(self, shape: Shape) -> float:
@@ -254,7 +260,7 @@ class OfShape(Inner):
             return _of_settings(self.bound, pipelines, search, below)
         if not search.may_take(self.shape, below):
             return []
-        every = [each for each in every if each.recompute == min(search.choices.recompute)]
+        every = [each for each in every if each.recompute == min(search.settings_space.recompute)]
         whole = {each.schedule for each in every if each.chunks == 1}
         if "zero_bubble" in whole:  # it waits least
             every = [each for each in every if each.schedule not in whole - {"zero_bubble"}]

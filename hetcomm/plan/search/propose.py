@@ -18,8 +18,8 @@ from hetcomm.plan.search.best_first import Found
 from hetcomm.plan.search.limits import refuse_memory, upper_bound
 from hetcomm.plan.search.nodes import Search
 from hetcomm.plan.search.pools import pools_of
-from hetcomm.plan.search.search import Choice, search
-from hetcomm.plan.search.settings import Choices
+from hetcomm.plan.search.search import PricedLayout, search
+from hetcomm.plan.search.settings import SettingsSpace
 from hetcomm.plan.search.shares import with_shares
 from hetcomm.plan.search.space import Space
 from hetcomm.plan.search.terms import Problem, Terms, distinct_levels
@@ -40,7 +40,7 @@ class Limits:
     tensors: Sequence[int] | None = None
     contexts: Sequence[int] = (1,)
     micro_batches: Sequence[int] = (1, 2, 4, 8, 16)
-    schedules: Sequence[str] = Choices.schedules
+    schedules: Sequence[str] = SettingsSpace.schedules
     codecs: Sequence[str] = ("auto",)
     recompute: Sequence[bool] = (False, True)
     every_rank: bool = False
@@ -60,21 +60,21 @@ class Proposal:
 
     cluster: Cluster
     search: Search = field(repr=False)
-    found: Found[Choice] = field(repr=False)
+    found: Found[PricedLayout] = field(repr=False)
     upper_bound: float
     limits: dict[str, float]
 
     @property
-    def choices(self) -> list[Choice]:
+    def layouts(self) -> list[PricedLayout]:
         """Best first."""
-        return [choice for _, choice in self.found.best]
+        return [priced for _, priced in self.found.best]
 
     @property
-    def best(self) -> Choice:
-        return self.choices[0]
+    def best(self) -> PricedLayout:
+        return self.layouts[0]
 
-    def samples_per_second(self, choice: Choice) -> float:
-        return choice.layout.batch / choice.prediction.seconds
+    def samples_per_second(self, priced: PricedLayout) -> float:
+        return priced.layout.batch / priced.prediction.seconds
 
     @property
     def idle(self) -> list[int]:
@@ -143,13 +143,13 @@ def search_of(
         limits.every_rank,
         model.tied,
     )
-    choices = Choices(
+    settings_space = SettingsSpace(
         limits.schedules,
         recompute=limits.recompute,
         levels=distinct_levels(problem),
         codecs=limits.codecs,
     )
-    return Search(terms, space, choices, limits.alpha)
+    return Search(terms, space, settings_space, limits.alpha)
 
 
 def check_limits(limits: Limits, batch: int) -> None:

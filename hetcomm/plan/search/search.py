@@ -15,8 +15,8 @@ from hetcomm.plan.search.terms import Problem
 
 
 @dataclass(frozen=True)
-class Choice:
-    """A layout, and its prediction."""
+class PricedLayout:
+    """A layout with its prediction."""
 
     candidate: Candidate
     layout: Layout
@@ -24,23 +24,23 @@ class Choice:
 
 
 def search(
-    space: Search, *, top: int = 5, tolerance: float = 0.01, seconds: float = 60.0
-) -> Found[Choice]:
+    root: Search, *, top: int = 5, tolerance: float = 0.01, seconds: float = 60.0
+) -> Found[PricedLayout]:
     """The best layouts of the space, best first, of unlike shapes.
 
     No layout of the space is faster than (1 - tolerance) times the best one, unless the time limit
     cut the search; then Found.gap says how far away it may be.
     """
-    problem = space.terms.problem
+    problem = root.terms.problem
 
-    def price(candidate: Candidate) -> tuple[float, Choice] | None:
-        layout = fitting(problem, candidate.layout, space.choices.levels)
+    def price(candidate: Candidate) -> tuple[float, PricedLayout] | None:
+        layout = fitting(problem, candidate.layout, root.settings_space.levels)
         if layout is None:
             return None
-        choice = Choice(candidate, layout, predicted(problem, layout))
-        return choice.prediction.seconds, choice
+        priced = PricedLayout(candidate, layout, predicted(problem, layout))
+        return priced.prediction.seconds, priced
 
-    return best_first(space.roots(), price, _shape, top=top, tolerance=tolerance, seconds=seconds)
+    return best_first(root.roots(), price, _shape, top=top, tolerance=tolerance, seconds=seconds)
 
 
 def predicted(problem: Problem, layout: Layout) -> Prediction:

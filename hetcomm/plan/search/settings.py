@@ -26,9 +26,12 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Choices:
-    """The settings of a search. A single stage has the first schedule. chunks: of the interleaved
-    schedule, beyond one. levels: narrowest first."""
+class SettingsSpace:
+    """The settings that a search may take.
+
+    A single stage has the first schedule. chunks: of the interleaved schedule, beyond one. levels:
+    narrowest first.
+    """
 
     schedules: Sequence[str] = ("1f1b", "gpipe", "interleaved", "zero_bubble")
     chunks: Sequence[int] = (2, 3, 4)

@@ -16,23 +16,23 @@ import numpy as np
 from hetcomm.plan.layout import Layout, Stage
 from hetcomm.plan.search.best_first import Found
 from hetcomm.plan.search.nodes import Candidate, Search
-from hetcomm.plan.search.search import Choice, fitting, predicted
+from hetcomm.plan.search.search import PricedLayout, fitting, predicted
 from hetcomm.plan.search.settings import Settings
 from hetcomm.plan.search.shapes import Part, Shape
 
-MOST = 8  # shapes, the most promising ones; each of their choices is predicted
+MOST = 8  # shapes, the most promising ones; each of their layouts is priced
 
 
-def with_shares(root: Search, found: Found[Choice], top: int) -> Found[Choice]:
+def with_shares(root: Search, found: Found[PricedLayout], top: int) -> Found[PricedLayout]:
     """The best layouts, with those of unequal shares that are among them."""
     estimates = sorted(_shapes(root), key=lambda each: each[0])
     best = list(found.best)
     least = best[0][0] if best else np.inf
     for _, shape, shares in [each for each in estimates if each[0] < least][:MOST]:
-        fitting_ones = _choices(root, shape, shares)
-        choice = min(fitting_ones, key=lambda each: each.prediction.seconds, default=None)
-        if choice is not None:
-            best.append((choice.prediction.seconds, choice))
+        layouts = _priced(root, shape, shares)
+        priced = min(layouts, key=lambda each: each.prediction.seconds, default=None)
+        if priced is not None:
+            best.append((priced.prediction.seconds, priced))
     best.sort(key=lambda each: each[0])
     return Found(best[:top], found.bound, found.priced, found.opened, found.cut)
 
@@ -81,10 +81,10 @@ def _divided(together: int, seconds: list[float], stages: int) -> tuple[int, ...
     return tuple(shares)
 
 
-def _choices(root: Search, shape: Shape, shares: tuple[int, ...]) -> Iterator[Choice]:
+def _priced(root: Search, shape: Shape, shares: tuple[int, ...]) -> Iterator[PricedLayout]:
     """Of the levels of optimizer states and of recompute. The layers are divided by the slowest
     pool's times."""
-    problem, choices, stages = root.terms.problem, root.choices, len(shape.stages)
+    problem, permitted, stages = root.terms.problem, root.settings_space, len(shape.stages)
     slowest = max(
         shape.stages[0],
         key=lambda part: root.block_seconds(part.pool, part.tensor, 1, shape.micro_batch) or 0.0,
@@ -99,13 +99,17 @@ def _choices(root: Search, shape: Shape, shares: tuple[int, ...]) -> Iterator[Ch
     if any(first >= end for [(first, end)] in spans):
         return
     placed = shape.place(problem.pools)
-    for recompute, states, codec in product(choices.recompute, choices.levels, choices.codecs):
-        settings = Settings(choices.schedules[0], 1, recompute, "rank", states, codec)
+    for recompute, states, codec in product(
+        permitted.recompute, permitted.levels, permitted.codecs
+    ):
+        settings = Settings(permitted.schedules[0], 1, recompute, "rank", states, codec)
         layout = Layout(
             tuple(Stage(tuple(span), each) for span, each in zip(spans, placed, strict=True)),
             root.space.batch, shape.micro_batch, settings.schedule, recompute, "rank", states,
             states, codec, overlap_optimizer=True, shares=shares,
         )  # fmt: skip
-        fits = fitting(problem, layout, choices.levels)
+        fits = fitting(problem, layout, permitted.levels)
         if fits is not None:
-            yield Choice(Candidate(shape, settings, spans, fits), fits, predicted(problem, fits))
+            yield PricedLayout(
+                Candidate(shape, settings, spans, fits), fits, predicted(problem, fits)
+            )

@@ -16,7 +16,7 @@ from hetcomm.plan.layout import Layout
 from hetcomm.plan.prediction.predict import Prediction
 from hetcomm.plan.search.pools import names
 from hetcomm.plan.search.propose import Proposal
-from hetcomm.plan.search.search import Choice
+from hetcomm.plan.search.search import PricedLayout
 from hetcomm.topo_page import format_ranks
 
 # Parts of a prediction, as people call them together.
@@ -53,7 +53,7 @@ def render(proposal: Proposal) -> RenderableType:
             "no idle ranks: delete them from the cluster file and plan again, or give --every-rank."
         )
     parts: list[RenderableType] = ["\n".join(lines), "", stage_table(proposal)]
-    if len(proposal.choices) > 1:
+    if len(proposal.layouts) > 1:
         parts.append(runner_up_table(proposal))
     return Group(*parts)
 
@@ -88,15 +88,15 @@ def stage_table(proposal: Proposal) -> Table:
     table = _table(
         "Stages", ("stage", "on"), ("ranks", "tensor x context", "layers", "GB", "waits")
     )
-    choice, problem = proposal.best, proposal.search.terms.problem
+    priced, problem = proposal.best, proposal.search.terms.problem
     kinds = names(problem.pools)
-    for s, stage in enumerate(choice.layout.stages):
+    for s, stage in enumerate(priced.layout.stages):
         ranks = [rank for replica in stage.replicas for rank in replica.ranks]
-        pools = sorted({part.pool for part in choice.candidate.shape.stages[s]})
+        pools = sorted({part.pool for part in priced.candidate.shape.stages[s]})
         degrees = sorted({f"{replica.tensor} x {replica.context}" for replica in stage.replicas})
-        memory = max(choice.prediction.memory[rank].total for rank in ranks)
+        memory = max(priced.prediction.memory[rank].total for rank in ranks)
         limit = min(proposal.limits[problem.devices[rank]] for rank in ranks)
-        waits = choice.prediction.parts[s, 0]["waiting"] / choice.prediction.seconds
+        waits = priced.prediction.parts[s, 0]["waiting"] / priced.prediction.seconds
         table.add_row(
             str(s),
             escape(f"{', '.join(kinds[pool] for pool in pools)}: {_hosts(proposal, ranks)}"),
@@ -113,14 +113,14 @@ def runner_up_table(proposal: Proposal) -> Table:
     """The best layouts of other shapes, and the part of the step in which they lose most."""
     table = _table("Runners-up", ("layout", "loses by"), ("step", "GB"))
     best = proposal.best
-    for choice in proposal.choices[1:]:
-        part, seconds = _largest_loss(best.prediction, choice.prediction)
-        loss = choice.prediction.seconds / best.prediction.seconds - 1
+    for priced in proposal.layouts[1:]:
+        part, seconds = _largest_loss(best.prediction, priced.prediction)
+        loss = priced.prediction.seconds / best.prediction.seconds - 1
         table.add_row(
-            escape(describe_shape(proposal, choice)),
+            escape(describe_shape(proposal, priced)),
             f"{loss:.1%}: {part}, {_seconds(seconds)} more",
-            _seconds(choice.prediction.seconds),
-            f"{choice.prediction.most_memory / 1e9:.1f}",
+            _seconds(priced.prediction.seconds),
+            f"{priced.prediction.most_memory / 1e9:.1f}",
         )
     return table
 
@@ -135,11 +135,11 @@ def _table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
     return table
 
 
-def describe_shape(proposal: Proposal, choice: Choice) -> str:
+def describe_shape(proposal: Proposal, priced: PricedLayout) -> str:
     """The runs of stages: "4 stages on A100 x 2 tensor, 12 on V100; 32 replicas of 2"."""
     kinds = names(proposal.search.terms.problem.pools)
     runs = []
-    for parts, count in choice.candidate.shape.runs:
+    for parts, count in priced.candidate.shape.runs:
         on = " and ".join(
             f"{kinds[part.pool]}"
             + (f" by {part.tensor}" if part.tensor > 1 else "")
@@ -147,7 +147,7 @@ def describe_shape(proposal: Proposal, choice: Choice) -> str:
             for part in parts
         )
         runs.append(f"{count} on {on}")
-    layout = choice.layout
+    layout = priced.layout
     return (
         f"{' then '.join(runs)}; {layout.replicas} replicas, micro-batch {layout.micro_batch}, "
         f"{layout.schedule}{', recompute' if layout.recompute else ''}"
@@ -184,21 +184,21 @@ def _hosts(proposal: Proposal, ranks: list[int]) -> str:
 def describe(proposal: Proposal) -> dict[str, Any]:
     """The same facts for programs; seconds, bytes, and samples per second."""
 
-    def of(choice: Choice) -> dict[str, Any]:
+    def of(priced: PricedLayout) -> dict[str, Any]:
         return {
-            "seconds": choice.prediction.seconds,
-            "samples_per_second": proposal.samples_per_second(choice),
-            "tflops_per_device": choice.prediction.tflops,
-            "profile_error": choice.prediction.error,
-            "parts": average_parts(choice.prediction),
-            "memory": {rank: each.total for rank, each in choice.prediction.memory.items()},
-            "layout": loads(choice.layout.text()),
+            "seconds": priced.prediction.seconds,
+            "samples_per_second": proposal.samples_per_second(priced),
+            "tflops_per_device": priced.prediction.tflops,
+            "profile_error": priced.prediction.error,
+            "parts": average_parts(priced.prediction),
+            "memory": {rank: each.total for rank, each in priced.prediction.memory.items()},
+            "layout": loads(priced.layout.text()),
         }
 
     found = proposal.found
     return {
         "best": of(proposal.best),
-        "runners_up": [of(choice) for choice in proposal.choices[1:]],
+        "runners_up": [of(priced) for priced in proposal.layouts[1:]],
         "upper_bound": proposal.upper_bound,
         "share_of_upper_bound": proposal.samples_per_second(proposal.best) / proposal.upper_bound,
         "memory_limits": proposal.limits,

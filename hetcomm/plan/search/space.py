@@ -100,7 +100,7 @@ def stage_shapes(space: Space, prices: Prices, group: ShapeGroup, window: Window
     """
     replicas, micro_batch, context = group
     choices = [
-        [PoolStages(0, 1, 0.0), *_choices(space, prices, index, group)]
+        [PoolStages(0, 1, 0.0), *_pool_stages(space, prices, index, group)]
         for index in range(len(space.pools))
     ]
     work = space.batch // (replicas * micro_batch) * (space.layers - 2)
@@ -245,7 +245,9 @@ def _tensors(
                 yield tensor, each
 
 
-def _choices(space: Space, prices: Prices, index: int, group: ShapeGroup) -> Iterator[PoolStages]:
+def _pool_stages(
+    space: Space, prices: Prices, index: int, group: ShapeGroup
+) -> Iterator[PoolStages]:
     for tensor, each in _tensors(space, prices, index, group):
         most = space.pools[index].capacity(tensor * group.context) // group.replicas
         for stages in range(1, min(most, space.layers) + 1):
