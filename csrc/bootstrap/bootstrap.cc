@@ -17,7 +17,7 @@
 namespace hetcomm {
 namespace {
 
-constexpr int kMostProbes = 6;  // rounds; the paths of the last one count without a probe
+constexpr int kMostProbes = 6;  // rounds; a last one only publishes the addresses of the paths
 
 void check_options(const BootstrapOptions& options) {
   if (options.size < 1 || options.size > Paths::kMaxRanks || options.rank < 0 ||
@@ -123,6 +123,14 @@ void say_unprotected(const Group& group) {
       group.rank);
 }
 
+// The watch over rails needs the listeners.
+bool has_rails(const Group& group) {
+  for (int peer = 0; peer < group.size; ++peer) {
+    if (!group.topology->rails(group.rank, peer).empty()) return true;
+  }
+  return false;
+}
+
 void set_up(Group& group, Store& given, const BootstrapOptions& options) {
   SealedStore store = sealed_store(given, group);
   if (!store.sealing()) say_unprotected(group);
@@ -146,11 +154,13 @@ void set_up(Group& group, Store& given, const BootstrapOptions& options) {
   };
   IslandKey key;
   std::vector<ConnectInfo> infos;
-  for (int round = 0; round < kMostProbes; ++round) {
+  for (int round = 0;; ++round) {
     // Other NICs may take the place of those that failed.
     const std::string name = round == 0 ? "named" : "named again " + std::to_string(round);
-    const auto packed = agreement.stage(
-        name, [&] { return make_connect_info(group, island(), agreement.deadline(), key).pack(); });
+    const bool probes = round < kMostProbes;
+    const auto packed = agreement.stage(name, [&] {
+      return make_connect_info(group, island(), agreement.deadline(), key, probes).pack();
+    });
     infos.clear();
     for (const std::string& bytes : packed) infos.push_back(ConnectInfo::unpack(bytes));
     if (!leave_out_failed_rails(group, infos)) break;
@@ -168,6 +178,7 @@ void set_up(Group& group, Store& given, const BootstrapOptions& options) {
     add_to_dumps(group.health);
     group.health->await_proofs(deadline);
   }
+  if (!has_rails(group)) group.rail_listeners.reset();
   log_group(group);
 }
 

@@ -148,7 +148,7 @@ ConnectInfo ConnectInfo::unpack(const std::string& bytes) {
 }
 
 ConnectInfo make_connect_info(Group& group, const IslandSetup& setup, const Deadline& deadline,
-                              IslandKey& key) {
+                              IslandKey& key, bool probes) {
   ConnectInfo info;
   if (setup.ranks().size() > 1 && setup.ranks()[0] == group.rank) {
     info.island_key = key.make(engine_for(group.topology->rank(group.rank)), setup);
@@ -161,7 +161,7 @@ ConnectInfo make_connect_info(Group& group, const IslandSetup& setup, const Dead
     const auto held = group.executor->lock();
     info.addresses = group.executor->transports().addresses(ends);
   }
-  if (group.health) {
+  if (group.health && probes) {
     auto watch = std::make_unique<RailWatch>();
     info.failed_rails = probe_rails(*group.topology, group.rank, setup.members, deadline, *watch);
     group.health->watch_rails(std::move(watch));

@@ -22,9 +22,10 @@ struct ConnectInfo {
   static ConnectInfo unpack(const std::string& bytes);  // throws Error(invalid_argument)
 };
 
-// Makes this rank's record, and probes the rails and IP paths of this host. Throws Error.
+// Makes this rank's record, and probes the rails and IP paths of this host unless told otherwise.
+// Throws Error.
 ConnectInfo make_connect_info(Group& group, const IslandSetup& setup, const Deadline& deadline,
-                              IslandKey& key);
+                              IslandKey& key, bool probes);
 
 // Replaces the topology by one without the failed rails, the same on all ranks. False if none
 // failed.

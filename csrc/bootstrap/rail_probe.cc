@@ -8,7 +8,6 @@
 #include <deque>
 #include <utility>
 
-#include "health/control.h"
 #include "health/socket_address.h"
 #include "topology/rails.h"
 
@@ -77,14 +76,6 @@ class Probe {
   ProcessDescriptor descriptor_;
 };
 
-// The port at this address of a contact; 0 if there is none.
-uint64_t port_at(const std::string& contact, const std::string& address) {
-  for (const Listener& listener : listeners_of(contact)) {
-    if (listener.address == address) return listener.port;
-  }
-  return 0;
-}
-
 // This rank's share of the probes of its host.
 std::deque<Probe> probes_of(const Topology& topology, int rank,
                             const std::vector<Member>& members) {
@@ -110,24 +101,22 @@ std::deque<Probe> probes_of(const Topology& topology, int rank,
     if (there == host) continue;
     for (int peer : topology.hosts()[there]) {
       const std::vector<Nic>& nics = topology.rank(peer).nics;
-      const auto add = [&](const Rail& rail, uint64_t port, bool watched) {
+      const auto add = [&](const Rail& rail, bool watched) {
+        const auto port = members[peer].rail_ports.find(rail.peer);
         ends[{mine.nics[rail.own].address, nics[rail.peer].address}].push_back(
-            {peer, rail, port, watched});
+            {peer, rail, port == members[peer].rail_ports.end() ? 0 : port->second, watched});
       };
       const std::vector<Rail> rails = topology.rails(rank, peer);
-      for (const Rail& rail : rails) {
-        const auto port = members[peer].rail_ports.find(rail.peer);
-        add(rail, port == members[peer].rail_ports.end() ? 0 : port->second, true);
-      }
+      for (const Rail& rail : rails) add(rail, true);
       const IpPath path = topology.ip_path(rank, peer);
       const bool is_rail = std::any_of(rails.begin(), rails.end(), [&](const Rail& rail) {
         return rail.own == path.own && rail.peer == path.peer;
       });
       const bool may_change = ip_nics(mine).size() + ip_nics(topology.rank(peer)).size() > 2;
       if (path.own < 0 || path.peer < 0 || is_rail || !may_change) continue;
-      const std::string& address = nics[path.peer].address;
-      if (mine.nics[path.own].address == address) continue;  // the same host under two names
-      add({path.own, path.peer}, port_at(members[peer].contact, address), false);
+      // The same host under two names has one address.
+      if (mine.nics[path.own].address == nics[path.peer].address) continue;
+      add({path.own, path.peer}, false);
     }
     if (ends.empty() || counted++ % alike.size() != place) continue;
     for (const auto& [addresses, peers] : ends) {
@@ -174,13 +163,17 @@ RailEnds ends_of_rail(const Topology& topology, int rank, int nic, int peer, int
 }
 
 RailListeners::RailListeners(const RankInfo& mine) {
-  const std::vector<int> nics = rail_candidates(mine, {}).nics;
-  if (nics.size() < 2) return;
-  for (int nic : nics) {
-    SocketAddress at(mine.nics[nic].address, 0);
+  std::map<std::string, uint64_t> ports;
+  for (int nic : ip_nics(mine)) {
+    const std::string& address = mine.nics[nic].address;
+    if (const auto known = ports.find(address); known != ports.end()) {
+      ports_[nic] = known->second;
+      continue;
+    }
+    SocketAddress at(address, 0);
     const ProcessDescriptor& descriptor = descriptors_.emplace_back(at.make_socket(0));
     if (bind(descriptor, at.get(), at.length) == 0 && listen(descriptor, SOMAXCONN) == 0) {
-      ports_[nic] = SocketAddress::port_of(descriptor);
+      ports_[nic] = ports[address] = SocketAddress::port_of(descriptor);
     }
   }
 }

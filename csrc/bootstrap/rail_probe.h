@@ -20,7 +20,7 @@ namespace hetcomm {
 // Listens at the NICs of a rank, so that other ranks can probe and watch them. Used by one thread.
 class RailListeners {
  public:
-  // At each NIC that may be a rail, if there are two or more.
+  // At each of ip_nics(), once at each address.
   explicit RailListeners(const RankInfo& mine);
 
   // By index of the NIC; without NICs where listening failed.

@@ -25,9 +25,6 @@ struct Listener {
   std::string text() const { return address + " " + std::to_string(port); }
 };
 
-// Of a contact, "198.18.0.1 40123 198.18.1.1 40124".
-std::vector<Listener> listeners_of(const std::string& contact);
-
 // The control connections of one group: TCP to the ranks 1, 2, 4, ... away. News floods to all
 // ranks in a logarithmic number of hops, whichever ranks fail. A neighbour with which this rank
 // shares several rails has a second connection over another rail, and all news takes both, so

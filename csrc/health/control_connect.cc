@@ -51,19 +51,8 @@ void set_no_delay(int descriptor) {
   setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-// Throws Error(invalid_argument) without any.
+// "198.18.0.1 40123 198.18.1.1 40124"
 std::vector<Listener> listeners_of(int peer, const std::string& contact) {
-  std::vector<Listener> listeners = hetcomm::listeners_of(contact);
-  if (!listeners.empty()) return listeners;
-  throw Error(Code::invalid_argument, "rank " + std::to_string(peer) +
-                                          ": expected the address and port of its control " +
-                                          "connections, got \"" + contact.substr(0, 100) +
-                                          "\"; run the same hetcomm version on every rank");
-}
-
-}  // namespace
-
-std::vector<Listener> listeners_of(const std::string& contact) {
   std::vector<Listener> listeners;
   std::istringstream from(contact);
   for (std::string address, port; from >> address >> port;) {
@@ -72,8 +61,14 @@ std::vector<Listener> listeners_of(const std::string& contact) {
     if (std::from_chars(port.data(), end, number).ptr != end || number == 0) break;
     listeners.push_back({address, number});
   }
-  return listeners;
+  if (!listeners.empty()) return listeners;
+  throw Error(Code::invalid_argument, "rank " + std::to_string(peer) +
+                                          ": expected the address and port of its control " +
+                                          "connections, got \"" + contact.substr(0, 100) +
+                                          "\"; run the same hetcomm version on every rank");
 }
+
+}  // namespace
 
 ControlPlane::ControlPlane(int rank, int size, const std::string& address, Owner& owner)
     : rank_(rank), size_(size), owner_(owner) {

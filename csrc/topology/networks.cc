@@ -125,8 +125,9 @@ IslandNetwork::Member rdma_member(const RankInfo& info, Fabric fabric, const Net
 // Sets the interface by which the other members reach each member. Returns the IP network of these
 // interfaces, empty if the members share none.
 std::string choose_interfaces(const std::vector<RankInfo>& ranks, const std::vector<int>& members,
-                              IslandNetwork& network) {
-  const Networks shared = shared_by_hosts(ranks, members, ip_networks_of);
+                              const Networks& ambiguous, IslandNetwork& network) {
+  Networks shared = shared_by_hosts(ranks, members, ip_networks_of);
+  std::erase_if(shared, [&](const std::string& each) { return ambiguous.contains(each); });
   std::string chosen;
   for (int member : members) {
     for (int index : ip_nics(ranks[member])) {
@@ -203,7 +204,8 @@ std::vector<std::vector<int>> find_islands(const std::vector<RankInfo>& ranks) {
   return found;
 }
 
-IslandNetwork choose_network(const std::vector<RankInfo>& ranks, const std::vector<int>& members) {
+IslandNetwork choose_network(const std::vector<RankInfo>& ranks, const std::vector<int>& members,
+                             const Networks& ambiguous) {
   IslandNetwork network;
   network.members.resize(members.size());
   const RankInfo& first = ranks[members[0]];
@@ -212,10 +214,10 @@ IslandNetwork choose_network(const std::vector<RankInfo>& ranks, const std::vect
     network.fabric = is_native ? Fabric::pcie : Fabric::shm;
     network.why = is_native ? "one host: the native library finds the way between its devices"
                             : "one host: its members share memory";
-    choose_interfaces(ranks, members, network);
+    choose_interfaces(ranks, members, ambiguous, network);
     return network;
   }
-  const std::string ip_network = choose_interfaces(ranks, members, network);
+  const std::string ip_network = choose_interfaces(ranks, members, ambiguous, network);
   std::string& passed_over = network.passed_over;
   for (Fabric fabric : {Fabric::infiniband, Fabric::roce}) {
     const Networks shared = shared_by_hosts(ranks, members, fabric);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,9 @@ namespace hetcomm {
 std::vector<std::vector<int>> find_islands(const std::vector<RankInfo>& ranks);
 
 // The best network that all members of an island share.
-IslandNetwork choose_network(const std::vector<RankInfo>& ranks, const std::vector<int>& members);
+// `ambiguous`: see ambiguous_networks().
+IslandNetwork choose_network(const std::vector<RankInfo>& ranks, const std::vector<int>& members,
+                             const std::set<std::string>& ambiguous);
 
 // Whether both ranks have a NIC of the fabric on one network.
 bool share_network(const RankInfo& a, const RankInfo& b, Fabric fabric);

@@ -28,23 +28,35 @@ int64_t fastest(const RankInfo& info) {
   return found;
 }
 
-bool is_unreachable(const std::set<UnreachablePair>& unreachable, const Nic& a, const Nic& b) {
-  return unreachable.contains({a.subnet, a.address, b.address}) ||
-         unreachable.contains({a.subnet, a.address, ""}) ||
-         unreachable.contains({b.subnet, b.address, a.address}) ||
-         unreachable.contains({b.subnet, b.address, ""});
+// Failed to many peers.
+bool is_given_up(const std::set<UnreachablePair>& unreachable, const Nic& nic) {
+  return unreachable.contains({nic.subnet, nic.address, ""});
 }
+
+bool has_failed(const std::set<UnreachablePair>& unreachable, const Nic& a, const Nic& b) {
+  return unreachable.contains({a.subnet, a.address, b.address}) ||
+         unreachable.contains({b.subnet, b.address, a.address});
+}
+
+// Processes of one machine that pass for several hosts have the same NICs.
+bool same_nics(const RankInfo& a, const RankInfo& b) {
+  return a.nics.size() == b.nics.size() &&
+         std::is_permutation(a.nics.begin(), a.nics.end(), b.nics.begin());
+}
+
+bool is_v6(const Nic& nic) { return nic.address.find(':') != std::string::npos; }
 
 }  // namespace
 
 std::set<std::string> ambiguous_networks(const std::vector<RankInfo>& ranks) {
-  std::map<std::pair<std::string, std::string>, std::string> hosts;  // by network and address
+  std::map<std::pair<std::string, std::string>, const RankInfo*> owners;  // by network and address
   std::set<std::string> ambiguous;
   for (const RankInfo& info : ranks) {
     for (const Nic& nic : info.nics) {
       if (!may_carry_ip(nic) || nic.subnet.empty()) continue;
-      const auto entry = hosts.emplace(std::pair(nic.subnet, nic.address), info.host).first;
-      if (entry->second != info.host) ambiguous.insert(nic.subnet);
+      const RankInfo& owner =
+          *owners.emplace(std::pair(nic.subnet, nic.address), &info).first->second;
+      if (owner.host != info.host && !same_nics(owner, info)) ambiguous.insert(nic.subnet);
     }
   }
   return ambiguous;
@@ -79,6 +91,7 @@ std::vector<Rail> find_rails(const RankInfo& a, const RailCandidates& of_a, cons
   for (int own : of_a.nics) {
     for (int peer : of_b.nics) {
       if (a.nics[own].subnet != b.nics[peer].subnet) continue;
+      if (a.nics[own].address == b.nics[peer].address) continue;
       rails.push_back({own, peer, std::min(a.nics[own].bandwidth, b.nics[peer].bandwidth)});
     }
   }
@@ -95,7 +108,9 @@ std::vector<Rail> find_rails(const RankInfo& a, const RailCandidates& of_a, cons
   const bool faster = rails.size() > 1 && sum > std::min(fastest(a), fastest(b));
   if (!faster) return {};
   std::erase_if(rails, [&](const Rail& rail) {
-    return is_unreachable(unreachable, a.nics[rail.own], b.nics[rail.peer]);
+    const Nic &own = a.nics[rail.own], &peer = b.nics[rail.peer];
+    return has_failed(unreachable, own, peer) || is_given_up(unreachable, own) ||
+           is_given_up(unreachable, peer);
   });
   return rails;
 }
@@ -131,19 +146,31 @@ std::vector<int> path_candidates(const RankInfo& info, const std::set<std::strin
 
 IpPath find_ip_path(const RankInfo& a, const RankInfo& b, const std::set<std::string>& ambiguous,
                     const std::set<UnreachablePair>& unreachable) {
-  // Plain Ethernet, the rate of the slower end, one network, a place early in both lists.
-  using Merits = std::tuple<bool, int64_t, bool, int>;
-  IpPath best;
-  Merits merits;
-  std::pair<std::string, std::string> addresses;
   const std::vector<int> ours = path_candidates(a, ambiguous);
   const std::vector<int> theirs = path_candidates(b, ambiguous);
+  bool routed = true;  // no pair on two networks has failed
   for (int own : ours) {
     for (int peer : theirs) {
       const Nic &here = a.nics[own], &there = b.nics[peer];
-      if (is_unreachable(unreachable, here, there)) continue;
+      if (here.subnet != there.subnet && has_failed(unreachable, here, there)) routed = false;
+    }
+  }
+  // NICs that are not given up, no RDMA port, a common network if routers join no others, the rate
+  // of the slower end, a common network, a place early in both lists.
+  using Merits = std::tuple<int, bool, bool, int64_t, bool, int>;
+  IpPath best;
+  Merits merits;
+  std::pair<std::string, std::string> addresses;
+  for (int own : ours) {
+    for (int peer : theirs) {
+      const Nic &here = a.nics[own], &there = b.nics[peer];
+      if (has_failed(unreachable, here, there) || is_v6(here) != is_v6(there)) continue;
       const bool common = !here.subnet.empty() && here.subnet == there.subnet;
-      const Merits found(here.fabric == Fabric::ethernet && there.fabric == Fabric::ethernet,
+      const bool plain_here = here.fabric == Fabric::ethernet;
+      const bool plain_there = there.fabric == Fabric::ethernet;
+      const bool plain = common ? plain_here || plain_there : plain_here && plain_there;
+      const int given_up = is_given_up(unreachable, here) + is_given_up(unreachable, there);
+      const Merits found(-given_up, plain, routed || common,
                          std::min(here.bandwidth, there.bandwidth), common, -own - peer);
       // The same choice among equals at both ends.
       const std::pair ends = std::minmax({here.address, there.address});

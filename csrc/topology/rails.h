@@ -12,7 +12,8 @@ namespace hetcomm {
 // network of its own, because IP sends all packets for a network through one NIC. These are
 // functions of exchanged facts alone, so both ends get the same answer.
 
-// Networks on which two hosts list the same address: different networks with the same name.
+// Networks on which two hosts list the same address: different networks with the same name. Hosts
+// whose NICs are all the same are parts of one machine, and do not count.
 std::set<std::string> ambiguous_networks(const std::vector<RankInfo>& ranks);
 
 // The first NIC of a rank on each network that is not `ambiguous`.
@@ -29,9 +30,9 @@ std::vector<Rail> find_rails(const RankInfo& a, const RailCandidates& of_a, cons
 // and may reach the ports of their own rail only.
 std::vector<int> ip_nics(const RankInfo& info);
 
-// The fastest pair of NICs by the slower end, plain Ethernet first, and of equal pairs one on a
-// common network. Neither ambiguous nor unreachable pairs count; if there is no other, the path
-// joins the first of ip_nics() at each end.
+// The fastest pair of NICs by the slower end, plain Ethernet first. Of equal pairs the path takes
+// one on a common network. Ambiguous networks and failed pairs do not count. After the failure of a
+// routed pair common networks come first. Without any pair the path joins the first of ip_nics().
 IpPath find_ip_path(const RankInfo& a, const RankInfo& b, const std::set<std::string>& ambiguous,
                     const std::set<UnreachablePair>& unreachable);
 

@@ -122,6 +122,7 @@ Topology::Topology(std::vector<RankInfo> ranks, const std::vector<UnreachablePai
     : ranks_(std::move(ranks)) {
   validate(ranks_);
   expect_one_vendor(ranks_);
+  ambiguous_ = ambiguous_networks(ranks_);
   islands_ = find_islands(ranks_);
   island_of_.resize(ranks_.size());
   index_in_island_.resize(ranks_.size());
@@ -131,7 +132,7 @@ Topology::Topology(std::vector<RankInfo> ranks, const std::vector<UnreachablePai
       index_in_island_[members[i]] = static_cast<int>(i);
     }
     expect_one_library(ranks_, members);
-    networks_.push_back(choose_network(ranks_, members));
+    networks_.push_back(choose_network(ranks_, members, ambiguous_));
   }
   std::map<std::string, int> host_indices;
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -140,7 +141,6 @@ Topology::Topology(std::vector<RankInfo> ranks, const std::vector<UnreachablePai
     hosts_[entry->second].push_back(static_cast<int>(rank));
     host_of_.push_back(entry->second);
   }
-  ambiguous_ = ambiguous_networks(ranks_);
   for (const UnreachablePair& one : unreachable) {
     unreachable_.insert(one);
     if (!one.other.empty()) unreachable_.insert({one.network, one.other, one.address});
@@ -194,7 +194,8 @@ void Topology::count_bridge_nics() {
       int nic = first[member];
       if (known->second || nic < 0) continue;
       for (int other = 0; nics[nic].fabric == Fabric::ethernet && other < size(); ++other) {
-        if (same_host(other, member) || island_of_[other] == island_of_[member]) continue;
+        if (island_of_[other] == island_of_[member]) continue;
+        if (fabric_between(member, other) != Fabric::ethernet) continue;
         if (const int own = ip_path(member, other).own; own >= 0) nic = own;
         break;
       }

@@ -150,7 +150,7 @@ class Topology {
 
   // Bytes per second and direction between a host and other hosts: the sum over the distinct NICs
   // that carry messages of its ranks to other islands. These are a rank's rails, or the one NIC of
-  // find_bridge_nics(). 0 if the ranks listed no NICs.
+  // find_bridge_nics() or of ip_path(). 0 if the ranks listed no NICs.
   int64_t host_bandwidth(int host) const { return host_bandwidth_[host]; }
   // The rank's fair share of the bandwidth of its host.
   int64_t uplink(int rank) const;

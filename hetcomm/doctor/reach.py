@@ -64,15 +64,22 @@ def _pairs(own: _core.RankInfo, other: _core.RankInfo) -> list[tuple[End, End]]:
         for network, ends in by_network[0].items()
         for pair in zip(ends, by_network[1].get(network, []), strict=False)
     ]
-    contact = (_contact(own), _contact(other))
-    if (contact[0][1], contact[1][1]) not in [(a[1], b[1]) for a, b in pairs]:
-        pairs.append(contact)
+    used = _used(own, other)
+    if (used[0][1], used[1][1]) not in [(a[1], b[1]) for a, b in pairs]:
+        pairs.append(used)
     return pairs
 
 
-def _contact(info: _core.RankInfo) -> End:
-    address = _core.contact_address(info)
-    return next((nic.name for nic in info.nics if nic.address == address), "lo"), address
+def _used(own: _core.RankInfo, other: _core.RankInfo) -> tuple[End, End]:
+    """The pair that control connections would use."""
+    hosts = [_core.RankInfo(host=str(i), nics=each.nics) for i, each in enumerate((own, other))]
+    path = _core.Topology(hosts).ip_path(0, 1)
+
+    def end(info: _core.RankInfo, index: int) -> End:
+        nic = info.nics[index] if index >= 0 else _core.Nic(name="lo", address="127.0.0.1")
+        return nic.name, nic.address
+
+    return end(own, path.own), end(other, path.peer)
 
 
 def check(cluster: JobFacts) -> list[Finding]:

@@ -166,8 +166,9 @@ def test_cloud_machines_meet_over_sockets(make: Make) -> None:
 
 def test_sockets_take_the_interface_on_the_common_network() -> None:
     def host(name: str, *interfaces: tuple[str, str]) -> RankInfo:
+        own = ord(name)
         nics = [
-            Nic(name=n, interface=n, fabric=Fabric.ethernet, address=s[:-4] + "7", subnet=s)
+            Nic(name=n, interface=n, fabric=Fabric.ethernet, address=f"{s[:-4]}{own}", subnet=s)
             for n, s in interfaces
         ]
         return RankInfo(host=name, host_name=name, vendor="nvidia", memory=Memory.device, nics=nics)

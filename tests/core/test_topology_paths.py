@@ -34,8 +34,9 @@ def test_a_network_with_one_address_on_two_hosts_is_passed_over() -> None:
     bridges = [nic(5, host, 9000, address="10.0.5.1") for host in (1, 2)]
     ranks = [rank(host, bridges[host - 1], nic(0, host)) for host in (1, 2)]
     assert path(Topology(ranks)) == ("eth0", "eth0", True)
-    alone = Topology([rank(host, bridges[host - 1]) for host in (1, 2)])
-    assert path(alone) == ("eth5", "eth5", False)
+    others = [nic(6, host, rate=10, network=10 + host) for host in (1, 2)]
+    alone = Topology([rank(host, bridges[host - 1], others[host - 1]) for host in (1, 2)])
+    assert path(alone) == ("eth6", "eth6", False)
 
 
 def test_plain_ethernet_comes_before_rdma_ports() -> None:

@@ -49,7 +49,7 @@ LinkCost cost(const LinkEnd& here) {
 }
 
 // UCX takes some unreachable addresses for reachable, of RDMA ports and of interfaces. So links
-// without a common RDMA network use a transport without RDMA ports, and links that one interface
+// without a common RDMA network use a transport without RDMA ports. Links that one interface
 // carries use a transport of this interface.
 TransportId id(const LinkEnd& end) {
   if (end.interface.empty()) return {.kind = "ucx", .rdma = !end.avoids_rdma};

@@ -84,7 +84,7 @@ std::vector<std::string> running_interfaces() {
 
 // False for loopback and for bridges with the same address on every host.
 bool leads_out(const std::string& interface) {
-  for (const char* prefix : {"docker", "virbr"}) {
+  for (const char* prefix : {"docker", "br-", "virbr"}) {
     if (interface.rfind(prefix, 0) == 0) return false;
   }
   return interface != "lo";
