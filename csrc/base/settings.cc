@@ -4,9 +4,9 @@ namespace hetcomm {
 
 const std::vector<Setting>& settings() {
   static const auto* table = new std::vector<Setting>{
-      {"HETCOMM_SOCKET_IFNAME", "interfaces or RDMA ports to use, comma-separated, best first",
-       "every usable one, RDMA and fast ones first; messages use several of Ethernet "
-       "together where hosts share their networks"},
+      {"HETCOMM_SOCKET_IFNAME", "interfaces or RDMA ports to use, comma-separated",
+       "every usable one; RDMA comes first, then the fastest pair of NICs that joins two hosts; "
+       "messages use several of Ethernet together where hosts share their networks"},
       {"HETCOMM_SELECT",
        "which algorithm serves which collective and size, see "
        "[docs/algorithms.md](docs/algorithms.md); equal on every rank",
