@@ -107,13 +107,15 @@ std::string format_seconds(std::chrono::duration<double> time) {
   return text;
 }
 
+std::string in_ascii(std::string text) {
+  std::replace_if(text.begin(), text.end(), [](unsigned char c) { return c >= 0x80; }, '?');
+  return text;
+}
+
 std::string host_name() {
   char name[HOST_NAME_MAX + 1] = "";
   gethostname(name, sizeof name - 1);
-  std::string text = name;
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return static_cast<signed char>(c) < 0; }, '?');
-  return text;
+  return in_ascii(name);
 }
 
 }  // namespace hetcomm

@@ -27,6 +27,7 @@ std::string format_bytes(int64_t bytes);
 // "12.3 us", "141 ms", "1.5 s", "1800 s", "30 min"; never with an exponent.
 std::string format_seconds(std::chrono::duration<double> time);
 
-std::string host_name();  // of this machine, for people; "?" for a byte beyond ASCII
+std::string in_ascii(std::string text);  // "?" for each byte beyond ASCII
+std::string host_name();                 // of this machine, for people; in ASCII
 
 }  // namespace hetcomm

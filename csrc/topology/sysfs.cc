@@ -5,6 +5,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <utility>
+
+#include "base/config.h"
 
 namespace hetcomm {
 
@@ -16,8 +19,7 @@ std::string read_attribute(const std::string& path) {
   std::getline(file, line);
   while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back()))) line.pop_back();
   // Texts go into facts and messages, so they have no bytes of another kind.
-  std::replace_if(line.begin(), line.end(), [](unsigned char c) { return c >= 0x80; }, '?');
-  return line;
+  return in_ascii(std::move(line));
 }
 
 double read_number(const std::string& path, double otherwise) {
