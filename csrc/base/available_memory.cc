@@ -32,15 +32,18 @@ std::optional<int64_t> number(const std::string& path) {
 // A version of control groups.
 struct Version {
   const char* root;
+  const char* controller;  // between the colons of a line of /proc/self/cgroup, and commas
   const char* limit;
   const char* used;
   std::vector<const char*> dropped;  // in memory.stat
 };
 const Version kFirst{"/sys/fs/cgroup/memory",
+                     ",memory,",
                      "memory.limit_in_bytes",
                      "memory.usage_in_bytes",
                      {"total_active_file", "total_inactive_file"}};
 const Version kSecond{"/sys/fs/cgroup",
+                      ",,",
                       "memory.max",
                       "memory.current",
                       {"active_file", "inactive_file", "slab_reclaimable"}};
@@ -65,8 +68,7 @@ std::string own_group(const Version& version) {
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const bool own = &version == &kSecond ? controllers == ",,"
-                                          : controllers.find(",memory,") != std::string::npos;
+    const bool own = controllers.find(version.controller) != std::string::npos;
     if (own && line.compare(second + 1, 1, "/") == 0) return line.substr(second + 1);
   }
   return "";

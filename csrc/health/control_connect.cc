@@ -46,11 +46,6 @@ constexpr int kMaxStrangers = 64;
       rank, peer));
 }
 
-void set_no_delay(int descriptor) {
-  const int on = 1;
-  setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-}
-
 // "198.18.0.1 40123 198.18.1.1 40124"
 std::vector<Listener> listeners_of(int peer, const std::string& contact) {
   std::vector<Listener> listeners;
@@ -66,6 +61,11 @@ std::vector<Listener> listeners_of(int peer, const std::string& contact) {
                                           ": expected the address and port of its control " +
                                           "connections, got \"" + contact.substr(0, 100) +
                                           "\"; run the same hetcomm version on every rank");
+}
+
+void set_no_delay(int descriptor) {
+  const int on = 1;
+  setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
 }  // namespace
