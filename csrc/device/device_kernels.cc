@@ -157,7 +157,7 @@ Status DeviceKernels::run(const std::vector<KernelLaunch>& launches, Stream stre
                           OnHost on_host) const {
   if (Status status = device_.make_current(); !status) return status;
   if (device_.emulated()) {
-    return launches[0].blocks == 0 ? Status() : run_on_host(stream, std::move(on_host));
+    return launches[0].blocks == 0 ? load_on_host() : run_on_host(stream, std::move(on_host));
   }
   for (const KernelLaunch& launch : launches) {
     if (Status status = run(launch, stream); !status) return status;
@@ -178,14 +178,35 @@ Status DeviceKernels::run(const KernelLaunch& launch, Stream stream) const {
                                        stream, arguments.data(), nullptr));
 }
 
+// An emulated device may wait for all its work at the first launch, as a driver may when the launch
+// loads a kernel.
+Status DeviceKernels::load_on_host() const {
+  std::lock_guard loading(loading_);
+  if (loaded_on_host_) return {};
+  try {
+    const Stream stream = device_.make_stream();
+    const Status status = run_on_host(stream, [] {});
+    device_.destroy(stream);
+    loaded_on_host_ = status.ok();
+    return status;
+  } catch (const Error& error) {
+    return error.status();
+  }
+}
+
 Status DeviceKernels::run_on_host(Stream stream, OnHost on_host) const {
-  auto work = std::make_unique<OnHost>(std::move(on_host));
+  struct Work {
+    OnHost perform;
+    bool once;
+  };
   // A graph may run its work again at any time, so that work is never deleted.
-  const bool once = !device_.capturing(stream);
-  const auto keep = [](void* work) { (*static_cast<OnHost*>(work))(); };
-  const auto forget = [](void* work) { (*std::unique_ptr<OnHost>(static_cast<OnHost*>(work)))(); };
-  const Status status =
-      once ? device_.call(stream, forget, work.get()) : device_.call(stream, keep, work.get());
+  auto work = std::make_unique<Work>(std::move(on_host), !device_.capturing(stream));
+  const auto perform = [](void* pointer) {
+    std::unique_ptr<Work> work(static_cast<Work*>(pointer));
+    work->perform();
+    if (!work->once) work.release();
+  };
+  const Status status = device_.call(stream, perform, work.get());
   if (status) work.release();
   return status;
 }

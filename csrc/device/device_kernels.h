@@ -54,6 +54,7 @@ class DeviceKernels {
   Status run(const std::vector<KernelLaunch>& launches, Stream stream, OnHost on_host) const;
   Status run(const KernelLaunch& launch, Stream stream) const;
   Status run_on_host(Stream stream, OnHost on_host) const;
+  Status load_on_host() const;
   Status find(const std::string& kernel, Function& function) const;
   Status failure(const char* call, int error) const;
 
@@ -63,7 +64,8 @@ class DeviceKernels {
   std::string architecture_, description_;
   // Loading may wait for the device. Launches of other kernels go on meanwhile.
   mutable std::mutex loading_;
-  mutable std::mutex mutex_;  // guards the map
+  mutable bool loaded_on_host_ = false;  // guarded by loading_
+  mutable std::mutex mutex_;             // guards the map
   mutable std::unordered_map<std::string, Function> functions_;
 };
 

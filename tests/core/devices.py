@@ -212,7 +212,32 @@ def damage(vendor: str) -> None:
         device.copy(elements, values.ctypes.data, values.nbytes, stream)
 
 
-CASES = (copies, order, between_streams, memory, both, damage, fork)
+def loaded(vendor: str) -> None:
+    """A call with nothing to do loads a kernel, so that a launch waits for no other work."""
+    device = _core.Device.open(vendor, 0)
+    try:
+        kernels = _core.DeviceKernels.of(device)
+    except _core.VendorError as error:
+        print(error)
+        return
+    busy, stream, count = device.make_stream(), device.make_stream(), 1000
+    source, target = device.allocate(4 * count), device.allocate(4 * count)
+    add = (_core.Dtype.float32, _core.ReduceOp.sum)
+    kernels.reduce(*add, 0, [0], 0, 0)
+    gate = Gate(device, busy)
+    launch = threading.Thread(
+        target=lambda: kernels.reduce(*add, target, [source], count, stream), daemon=True
+    )
+    launch.start()
+    launch.join(BOUND / 4)
+    waits = launch.is_alive()
+    gate.open()
+    launch.join(BOUND)
+    finish(device, stream)
+    assert not waits, "expected the launch to return while another stream is busy; it waited"
+
+
+CASES = (copies, order, between_streams, memory, both, damage, loaded, fork)
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[1]](sys.argv[2])

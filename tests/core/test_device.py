@@ -100,6 +100,14 @@ def test_emulated_devices_open(case: object, vendor: str) -> None:
 
 @needs_emulated
 @pytest.mark.parametrize("vendor", VARIABLE)
+def test_a_loaded_kernel_launches_while_the_device_is_busy(vendor: str) -> None:
+    waits = {"HETCOMM_EMULATED_HOSTILE": "sync,bound:60"}
+    done = run(devices.__file__, "loaded", vendor, **EMULATED, **waits)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_emulated
+@pytest.mark.parametrize("vendor", VARIABLE)
 def test_description_names_device_and_driver(vendor: str) -> None:
     printed, _ = open_device(vendor, 3, (), **EMULATED)
     assert printed.startswith(f"made emulated {vendor} GPU 3: Emulated {vendor.upper()} GPU, ")
