@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -17,6 +18,8 @@ from hetcomm.objects import Objects
 from hetcomm.shared import shared_empty
 
 diagnosis.tell_warnings()
+
+_LATE = 30.0  # seconds; a failed rank keeps the store so long for ranks that start later
 
 
 class Communicator(Collectives, Objects):
@@ -113,9 +116,12 @@ class Communicator(Collectives, Objects):
     def _join(cls, store: _core.Store, rank: int, size: int, timeout: float, device: str) -> Self:
         """Joins by a store that this process may serve. After a failure other ranks read it
         first."""
+        began = time.monotonic()
         try:
             return cls(store, rank, size, timeout=timeout, device=device)
-        except _core.Error:
+        except _core.Error as error:
+            late = began + min(timeout, _LATE) - time.monotonic()
+            rendezvous.wait_for_late_ranks(size, error, late)
             rendezvous.wait_for_readers()
             raise
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import re
 import socket
@@ -247,6 +248,19 @@ def wait_for_readers() -> None:
     """Called after a failed set-up. Waits until other ranks have read the reason and left."""
     for server in _servers.values():
         server.wait_until_left(1, 5.0)
+
+
+def wait_for_late_ranks(size: int, why: Exception, bound: float) -> None:
+    """Called after a failed set-up. Waits for ranks that start later, so that each reads the reason
+    rather than waits for a store."""
+    for server in _servers.values():
+        missing = server.missing(size)
+        if missing > 0 and bound > 0:
+            logging.getLogger("hetcomm").warning(
+                "hetcomm: %s; waiting up to %s for ranks that start later (%d of %d missing), so "
+                "that they learn the reason", why, _core.format_seconds(bound), missing, size
+            )  # fmt: skip
+            server.wait_until_came(size, bound)
 
 
 def _serve(port: int) -> TcpStoreServer:

@@ -208,6 +208,16 @@ class TcpStoreServer:
         while len(self._server.connections) > others and time.monotonic() < deadline:
             time.sleep(_RETRY)
 
+    def missing(self, clients: int) -> int:
+        """How many of so many clients of different names have never come."""
+        return max(clients - len(self._server.names), 0)
+
+    def wait_until_came(self, clients: int, bound: float) -> None:
+        """Waits until so many clients of different names have come, at most `bound` seconds."""
+        deadline = time.monotonic() + bound
+        while self.missing(clients) > 0 and time.monotonic() < deadline:
+            time.sleep(_RETRY)
+
 
 class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
@@ -234,6 +244,7 @@ class _Server(socketserver.ThreadingTCPServer):
         self.values: dict[bytes, bytes] = {}
         self.changed = threading.Condition()
         self.connections: set[socket.socket] = set()
+        self.names: set[bytes] = set()  # of all clients so far that have proven the key
 
     def get_request(self) -> tuple[socket.socket, Any]:
         if len(self.strangers) >= _MOST_STRANGERS and not self._drop_oldest_stranger():
@@ -331,6 +342,7 @@ class _Handler(socketserver.BaseRequestHandler):
         who, theirs, proof = _PROOF.unpack(_receive(self.request, _PROOF.size))
         challenges = mine + theirs
         if hmac.compare_digest(proof, _proof(self.server.key, b"client", challenges)):
+            self.server.names.add(who)
             self.answer(_FOUND, _proof(self.server.key, b"server", challenges))
             return True
         name = who.rstrip(b"\0").decode(errors="replace")

@@ -217,3 +217,31 @@ def launched(command: list[str], folder: Path) -> str:
 def test_a_missing_rank_is_a_timeout(tmp_path: Path) -> None:
     printed = run(tmp_path, 2, "missing_rank", 0)
     assert all("rank 2 of 3 did not come" in one for one in printed), printed
+
+
+LATE = """
+import os, sys, time, hetcomm
+time.sleep(float(sys.argv[1]))
+began = time.monotonic()
+try:
+    hetcomm.Communicator.from_env(timeout=60)
+except hetcomm.Error as error:
+    print(time.monotonic() - began, error)
+"""
+
+
+def test_a_rank_that_starts_late_learns_why_rank_0_failed() -> None:
+    """Rank 0 serves the store, fails at once, and would end before rank 1 has begun."""
+    job = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-P", "-c", LATE, str(2 * rank)],
+            env={**os.environ, **job, "RANK": str(rank), **wrong},
+            text=True, stdout=subprocess.PIPE,
+        )
+        for rank, wrong in enumerate(({"HETCOMM_ISA": "pdp11"}, {}))
+    ]  # fmt: skip
+    for rank, said in enumerate(process.communicate(timeout=BOUND)[0] for process in ranks):
+        seconds, why = said.split(maxsplit=1)
+        assert why.startswith("rank 0 on ") and 'got "pdp11"' in why, f"rank {rank}: {said}"
+        assert float(seconds) < 50, "the whole timeout has passed"
