@@ -56,7 +56,8 @@ def job_of(environment: Mapping[str, str]) -> Job | None:
         port = _number(environment, "MASTER_PORT")
         if not 0 < port < 65536:
             raise _core.InvalidArgumentError(f"MASTER_PORT: expected 1 to 65535, got {port}")
-        return Job(rank, size, _text(environment, "MASTER_ADDR"), port)
+        address = _text(environment, "MASTER_ADDR")
+        return Job(rank, size, address.removeprefix("[").removesuffix("]"), port)  # "[::1]"
     if names[0] == "SLURM_PROCID":
         port = PORTS[
             (_number(environment, "SLURM_JOB_ID") * 64 + _number(environment, "SLURM_STEP_ID"))

@@ -19,8 +19,11 @@ namespace hetcomm {
 // Owns the descriptor that a system call returned. Throws Error(transport) if the call failed.
 inline Descriptor own_descriptor(int descriptor, const char* what) {
   if (descriptor >= 0) return Descriptor(descriptor);
-  throw Error(Code::transport, std::string("cannot make ") + what + ": " + std::strerror(errno) +
-                                   "; raise the descriptor limit (ulimit -n)");
+  const bool none_left = errno == EMFILE || errno == ENFILE;
+  throw Error(Code::transport,
+              std::string("cannot make ") + what + ": " + std::strerror(errno) +
+                  (none_left ? "; raise the descriptor limit (ulimit -n)"
+                             : "; see what refuses the system call, such as a seccomp filter"));
 }
 
 // This process may still have so many descriptors; `what` needs them. Throws Error(transport).

@@ -1,6 +1,5 @@
 #include "exec/executor.h"
 
-#include <pthread.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -10,10 +9,10 @@
 #include <cstddef>
 #include <cstring>
 #include <random>
-#include <system_error>
 
 #include "base/config.h"
 #include "base/events.h"
+#include "base/start_thread.h"
 #include "exec/callbacks.h"
 
 namespace hetcomm {
@@ -54,19 +53,7 @@ Executor::Executor(std::unique_ptr<Transports> transports)
   add_to_epoll(data_events_, wake_socket_);
   add_to_epoll(data_events_, completion_event_);
   add_to_epoll(control_events_, progress_event_);
-  thread_ = start_thread("hetcomm", &Executor::loop);
-}
-
-std::thread Executor::start_thread(const char* name, void (Executor::*life)()) {
-  try {
-    return std::thread([=, this] {
-      pthread_setname_np(pthread_self(), name);
-      (this->*life)();
-    });
-  } catch (const std::system_error& error) {
-    throw Error(Code::transport, std::string("cannot start the thread \"") + name + "\": " +
-                                     error.what() + "; raise the limit of processes (ulimit -u)");
-  }
+  thread_ = start_thread("hetcomm", [this] { loop(); });
 }
 
 void Executor::stop() {

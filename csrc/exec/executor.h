@@ -178,7 +178,6 @@ class Executor {
   Completion::Aftermath sleep(std::chrono::nanoseconds bound, const Run* awaited = nullptr);
   void set_islands_sleeping(bool asleep);
   // A thread of this name; throws Error(transport).
-  std::thread start_thread(const char* name, void (Executor::*life)());
   void loop();  // of the progress thread
   // The deputy stands in for the progress thread while that thread is in a native library.
   void deputy_loop();

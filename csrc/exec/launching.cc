@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include "base/start_thread.h"
 #include "exec/executor.h"
 
 namespace hetcomm {
@@ -67,8 +68,8 @@ void Executor::launch(RunQueue& queue, const std::function<void()>& call) {
 void Executor::start_helpers() {
   std::lock_guard lock(deputy_mutex_);
   if (stop_) return;
-  if (!deputy_.joinable()) deputy_ = start_thread("hetcomm-deputy", &Executor::deputy_loop);
-  if (!watcher_.joinable()) watcher_ = start_thread("hetcomm-watcher", &Executor::watcher_loop);
+  if (!deputy_.joinable()) deputy_ = start_thread("hetcomm-deputy", [this] { deputy_loop(); });
+  if (!watcher_.joinable()) watcher_ = start_thread("hetcomm-watcher", [this] { watcher_loop(); });
 }
 
 // Without a deputy, operations of other groups would stand still while no thread waits for them.

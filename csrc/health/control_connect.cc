@@ -39,8 +39,8 @@ constexpr int kMaxStrangers = 64;
       ended ? Code::peer_failed : Code::transport,
       "rank " + std::to_string(rank) + " on " + host_name() + " cannot connect to rank " +
           std::to_string(peer) + " at " + contact + ": " + std::strerror(error) + "; " +
-          (ended ? "its process has ended or given up, see its own log; or the address leads to "
-                   "another host"
+          (ended ? "its process has ended or given up, see its own log; or a firewall rejects "
+                   "the port; or the address leads to another host"
                  : "check that this host reaches the address") +
           ", choose the interface with HETCOMM_SOCKET_IFNAME",
       rank, peer));

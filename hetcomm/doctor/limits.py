@@ -34,6 +34,7 @@ def facts() -> dict[str, Any]:
     found: dict[str, Any] = {
         "shm_size": shm.f_blocks * shm.f_frsize if shm else 0,
         "shm_free": shm.f_bavail * shm.f_frsize if shm else 0,
+        "shm_writable": os.access("/dev/shm", os.W_OK | os.X_OK),
         "memory": _core.available_memory(),
         "descriptors": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         "locked": resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
@@ -131,7 +132,16 @@ def megabytes(size: float) -> str:
 def _shared_memory(ranks: int, facts: dict[str, Any]) -> list[_Row]:
     found = []
     needed = ranks * SHM_OF_RANK
-    if facts["shm_free"] < needed:
+    if not facts["shm_writable"]:
+        found.append(
+            (
+                Severity.warning,
+                "/dev/shm cannot be written",
+                "a writable /dev/shm for UCX's shared memory",
+                "mount -o remount,rw,mode=1777 /dev/shm",
+            )
+        )
+    elif facts["shm_free"] < needed:
         found.append(
             (
                 Severity.error if facts["shm_free"] < needed // 2 else Severity.warning,

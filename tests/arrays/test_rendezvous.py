@@ -33,6 +33,7 @@ def test_launcher_variables_give_the_job() -> None:
     openmpi = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}
     assert job_of({}) is None
     assert job_of(torchrun) == Job(1, 2, "node1", 1234)
+    assert job_of(torchrun | {"MASTER_ADDR": "[fd00::1]"}) == Job(1, 2, "fd00::1", 1234)
     assert job_of(openmpi) == Job(1, 2)
     assert job_of({"PMI_RANK": "0", "PMI_SIZE": "1"} | MASTER) == Job(0, 1, "node1", 1234)
     assert job_of(SLURM) == Job(3, 8, "gpu07", 20_000 + 17 * 64 + 2)

@@ -13,6 +13,7 @@ MIB = 1 << 20
 LIMITS: dict[str, Any] = {
     "shm_size": 1024 * MIB,
     "shm_free": 1024 * MIB,
+    "shm_writable": True,
     "memory": 8192 * MIB,
     "descriptors": 65536,
     "locked": -1,

@@ -33,6 +33,12 @@ def test_dev_shm_must_hold_the_memory_of_all_ranks(free: int, severity: str) -> 
         assert "--shm-size=1024m" in text
 
 
+def test_dev_shm_must_be_writable() -> None:
+    (text,) = found(shm_writable=False, shm_free=0)
+    assert text.startswith("warning [0] /dev/shm cannot be written")
+    assert "remount,rw" in text
+
+
 def test_memory_must_hold_the_slots() -> None:
     (text,) = found(memory=32 * MIB)
     assert text.startswith("error [0] 32 MiB of memory are available | 69 MiB")

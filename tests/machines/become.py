@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from facts import facts
-from unlike_machines import MACHINES, Machine
+from unlike_machines import CHECKS, MACHINES, Machine
 
 HERE = Path(__file__).parent
 SECONDS = 300.0
@@ -62,7 +62,7 @@ def attempt(folder: Path, machine: Machine, ports: list[str]) -> dict[str, str |
             continue
         lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
         found = {line["check"]: line["error"] for line in lines}
-        for each in ("small", "large", "ddp"):
+        for each in CHECKS:
             error = found.get(each, f"rank {check} ended with {code}: {text}")
             tried[each] = tried.get(each) or error
     return tried

@@ -1,4 +1,4 @@
-"""One of two ranks: small and large sums of arrays, and a step of DDP. Prints a line for each."""
+"""One of two ranks: sums of arrays, messages, and a step of DDP. Prints a line for each."""
 
 import json
 import os
@@ -17,6 +17,26 @@ def arrays(elements: int) -> None:
         mine = np.arange(elements, dtype=np.float32) % 1024 + comm.rank
         total = comm.all_reduce(mine)
         assert np.array_equal(total, 2 * (np.arange(elements, dtype=np.float32) % 1024) + 1)
+
+
+def messages() -> None:
+    """Both ranks send and receive at once, below and above UCX's limit of eager messages."""
+    with hetcomm.Communicator.from_env(timeout=SECONDS) as comm:
+        for elements in (5, 1 << 20):
+            got = np.empty(elements, np.int32)
+            send = comm.send(np.full(elements, comm.rank, np.int32), 1 - comm.rank, async_op=True)
+            comm.recv(got, 1 - comm.rank)
+            send.wait()
+            assert (got == 1 - comm.rank).all()
+
+
+def shared() -> None:
+    """Sums of shared allocations, whose memory the other rank maps."""
+    with hetcomm.Communicator.from_env(timeout=SECONDS) as comm:
+        mine = comm.empty(4 << 20, np.float32)
+        mine[:] = comm.rank + 1
+        comm.all_reduce(mine, mine)
+        assert (mine == 3).all()
 
 
 def ddp() -> None:
@@ -53,5 +73,7 @@ def attempt(check: str, action: Callable[[], None]) -> None:
 if __name__ == "__main__":
     attempt("small", lambda: arrays(1024 // 4))
     attempt("large", lambda: arrays((64 << 20) // 4))
+    attempt("messages", messages)
+    attempt("shared", shared)
     attempt("ddp", ddp)
     sys.stdout.flush()

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 _CALLS = {
     "x86_64": {
         "socket": 41, "ptrace": 101, "mount": 165, "unshare": 272, "setns": 308,
-        "process_vm_readv": 310,
+        "process_vm_readv": 310, "shmget": 29,
     },
     "aarch64": {
         "socket": 198, "ptrace": 117, "mount": 40, "unshare": 97, "setns": 268,
-        "process_vm_readv": 270,
+        "process_vm_readv": 270, "shmget": 194,
     },
 }[os.uname().machine]  # fmt: skip
 _LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06  # of the kernel's filter language

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ports import free_port
-from unlike_machines import MACHINES
+from unlike_machines import CHECKS, MACHINES
 
 HERE = Path(__file__).parent
 FORBIDDEN = ("Operation not permitted", "No space left", "not implemented", "Permission denied")
@@ -27,7 +27,7 @@ def test_each_machine_works_or_gets_a_reason(name: str, tmp_path: Path) -> None:
     assert refusal is None
     assert machine.facts.items() <= json.loads((tmp_path / "facts.json").read_text()).items()
     checks = ["topo", *["emulate"] * machine.emulates]
-    checks += ["small", "large", "ddp"] * machine.has_ranks
+    checks += list(CHECKS) * machine.has_ranks
     assert sorted(tried) == sorted(checks)
     for check, error in tried.items():
         words = machine.fails.get(check)

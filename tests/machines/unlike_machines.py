@@ -18,8 +18,9 @@ from pyroute2 import IPRoute
 import hetcomm
 from hetcomm.emulate import congestion, kernel
 
+CHECKS = ("small", "large", "messages", "shared", "ddp")  # of checks.py
 NOBODY = 65534
-KIB, MIB = 1 << 10, 1 << 20
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 _REMOUNT = 0x20
 
 
@@ -117,6 +118,18 @@ def small_shared_memory(size: int) -> Callable[[Path], None]:
     return become
 
 
+def without_shared_memory(folder: Path) -> None:
+    """Neither POSIX nor System V memory."""
+    _enter(kernel.NEW_MOUNT)
+    kernel.mount("tmpfs", "/dev/shm", "tmpfs", kernel.MOUNT_READ_ONLY, "mode=1777")
+    seccomp.refuse({"shmget": errno.ENOSYS})
+
+
+def few_addresses(folder: Path) -> None:
+    """As batch systems set by `ulimit -v`; an eighth is below this machine's memory."""
+    resource.setrlimit(resource.RLIMIT_AS, (8 * GIB, 8 * GIB))
+
+
 def read_only_home(folder: Path) -> None:
     home = folder / "home"
     home.mkdir()
@@ -204,6 +217,13 @@ MACHINES = {
         {"bytes of /dev/shm": 8 * MIB},
         needs=_MOUNTS,
     ),
+    "no shared memory for UCX": Machine(
+        without_shared_memory,
+        {"writable /dev/shm": False, "System V memory": False},
+        needs=_MOUNTS,
+        says={"0": ("without the shared memory posix, sysv", "/dev/shm cannot be written")},
+    ),
+    "few addresses": Machine(few_addresses, {"bytes of addresses": 8 * GIB}),
     "read-only HOME": Machine(read_only_home, {"writable HOME": False}, needs=_MOUNTS),
     "no IPv6": Machine(without_ipv6, {"IPv6": False}, needs=_NAMESPACES),
     "a host name that does not resolve": Machine(

@@ -109,3 +109,24 @@ def test_the_environment_is_not_changed() -> None:
     )
     environment = {key: value for key, value in os.environ.items() if not key.startswith("UCX_")}
     subprocess.run([sys.executable, "-P", "-c", program], env=environment, timeout=60, check=True)
+
+
+@pytest.mark.needs("another user")
+def test_a_limit_of_threads_is_an_error() -> None:
+    """UCX ends a process that cannot start UCX's thread."""
+    program = """
+import os, resource
+from hetcomm import _core
+_core.ucx_version()  # loads the library, which other users may not read
+os.setgroups([])
+os.setuid(65534)
+resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+try:
+    _core.make_transport("ucx")
+except _core.TransportError as error:
+    print(error)
+"""
+    command = [sys.executable, "-P", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert 'cannot start the thread "ucx"' in done.stdout, done.stderr
+    assert "raise the limit of processes (ulimit -u, or pids.max" in done.stdout

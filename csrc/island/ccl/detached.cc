@@ -1,14 +1,11 @@
 #include "island/ccl/detached.h"
 
-#include <pthread.h>
-
 #include <condition_variable>
 #include <csignal>
 #include <mutex>
-#include <system_error>
-#include <thread>
+#include <utility>
 
-#include "base/status.h"
+#include "base/start_thread.h"
 
 namespace hetcomm {
 
@@ -24,18 +21,16 @@ Detached::Detached(std::function<void()> function) : state_(std::make_shared<Sta
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
-    std::thread([state = state_, function = std::move(function)]() mutable {
-      pthread_setname_np(pthread_self(), "hetcomm-ccl");
+    start_thread("hetcomm-ccl", [state = state_, function = std::move(function)]() mutable {
       function();
       function = nullptr;  // frees its captures before wait() returns
       std::lock_guard lock(state->mutex);
       state->over = true;
       state->ended.notify_all();
     }).detach();
-  } catch (const std::system_error& failed) {
+  } catch (...) {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw Error(Code::vendor, std::string("cannot start a thread: ") + failed.what() +
-                                  "; raise the limit of processes");
+    throw;
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }

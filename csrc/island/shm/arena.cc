@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
+#include <optional>
+#include <tuple>
 
 #include "base/available_memory.h"
 #include "base/config.h"
@@ -24,6 +27,8 @@ namespace {
 constexpr int64_t kHugePage = 2 << 20;
 // Every rank of a host maps every arena: those of 64 ranks fit into the 128 TiB of addresses.
 constexpr int64_t kMostBytes = int64_t{1} << 40;
+// Where the process may have few addresses, most stay for other ranks' arenas and all else.
+constexpr rlim_t kPartOfAddresses = 8;
 
 Error unavailable(uint64_t bytes, const std::string& got) {
   return Error(Code::vendor,
@@ -32,11 +37,34 @@ Error unavailable(uint64_t bytes, const std::string& got) {
                    " of memory; got: " + got + "; allocate less, or use ordinary memory");
 }
 
+struct Limit {
+  int64_t bytes;
+  const char* name;
+};
+
+// The lowest limit of the process on an arena.
+std::optional<Limit> lowest_limit() {
+  std::optional<Limit> lowest;
+  for (const auto& [resource, part, name] :
+       {std::tuple(RLIMIT_AS, kPartOfAddresses, "ulimit -v"), {RLIMIT_FSIZE, 1, "ulimit -f"}}) {
+    rlimit limit{};
+    if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) continue;
+    const auto bytes = static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur / part, kMostBytes));
+    if (!lowest || bytes < lowest->bytes) lowest = {bytes, name};
+  }
+  return lowest;
+}
+
 }  // namespace
 
 Arena::Arena() {
   const int64_t pages = sysconf(_SC_PHYS_PAGES);
   bytes_ = std::min(round_up((pages > 0 ? pages : 1 << 20) * page_size(), kHugePage), kMostBytes);
+  const auto limit = lowest_limit();
+  if (limit && limit->bytes < static_cast<int64_t>(bytes_)) {
+    bytes_ = std::max(limit->bytes / kHugePage, int64_t{1}) * kHugePage;
+    limit_ = limit->name;
+  }
   descriptor_ = make_memory_file("hetcomm", static_cast<int64_t>(bytes_));
   struct stat found{};
   if (descriptor_ < 0 || fstat(descriptor_, &found) != 0) {
@@ -49,13 +77,13 @@ Arena::Arena() {
   free_[0] = bytes_;
 }
 
-void Arena::map() {
+void Arena::map(size_t wanted) {
   if (base_.load(std::memory_order_relaxed) != nullptr) return;
   // The system aligns a mapping of whole huge pages to them, where it uses huge pages.
   void* mapped =
       mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor_, 0);
   if (mapped == MAP_FAILED) {
-    throw unavailable(bytes_, std::string(std::strerror(errno)) + " for addresses (ulimit -v)");
+    throw unavailable(wanted, std::string(std::strerror(errno)) + " for addresses (ulimit -v)");
   }
   madvise(mapped, bytes_, MADV_HUGEPAGE);
   madvise(mapped, bytes_, MADV_DONTDUMP);
@@ -69,13 +97,14 @@ std::shared_ptr<void> Arena::allocate(size_t bytes) {
   uint64_t most = bytes_;
   if (bytes >= kHugePage) most = std::min(most, static_cast<uint64_t>(available_memory()));
   if (bytes > most) {
-    throw unavailable(bytes, format_bytes(static_cast<int64_t>(most)) + " available");
+    throw unavailable(bytes, format_bytes(static_cast<int64_t>(most)) + " available" +
+                                 (limit_.empty() ? "" : " within " + limit_));
   }
   const uint64_t rounded = round_up(bytes > 0 ? bytes : 1, page_size());
   uint64_t offset;
   {
     std::lock_guard lock(mutex_);
-    map();
+    map(bytes);
     warn();
     offset = reserve(rounded, rounded >= kHugePage ? kHugePage : page_size());
   }

@@ -45,7 +45,7 @@ class Arena {
   uint64_t bytes() const { return bytes_; }
 
  private:
-  void map();
+  void map(size_t wanted);
   uint64_t reserve(uint64_t bytes, uint64_t alignment);
   void release(uint64_t offset, uint64_t bytes);
   void warn();  // under the mutex
@@ -55,6 +55,7 @@ class Arena {
   uint64_t device_ = 0;
   uint64_t inode_ = 0;
   uint64_t bytes_ = 0;
+  std::string limit_;  // of the process that bounds the arena, or empty
   std::string problem_;
   std::atomic<std::byte*> base_{nullptr};
   std::mutex mutex_;

@@ -51,11 +51,19 @@ Error unusable(const std::string& expected, const std::string& got) {
                                     "; got " + got + "; run the same hetcomm on all ranks");
 }
 
+std::string remedy(int reason) {
+  if (reason == EFBIG) return "raise the limit of file sizes (ulimit -f)";
+  if (reason == EMFILE || reason == ENFILE) return "raise the descriptor limit (ulimit -n)";
+  if (reason == EPERM || reason == EACCES || reason == ENOSYS) {
+    return "permit memfd_create() and madvise(), which a seccomp filter may refuse";
+  }
+  return "free memory or raise the limit of the control group";
+}
+
 Error no_memory(uint64_t bytes, int reason) {
-  return Error(Code::vendor, "shared memory: expected " +
-                                 format_bytes(static_cast<int64_t>(bytes)) +
-                                 " of memory; got: " + std::strerror(reason) +
-                                 "; free memory or raise the limit of the control group");
+  return Error(Code::vendor,
+               "shared memory: expected " + format_bytes(static_cast<int64_t>(bytes)) +
+                   " of memory; got: " + std::strerror(reason) + "; " + remedy(reason));
 }
 
 }  // namespace

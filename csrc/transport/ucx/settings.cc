@@ -2,9 +2,15 @@
 
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <sys/ipc.h>
+#include <sys/shm.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
+#include <mutex>
 
 #include "base/config.h"
 #include "base/joined.h"
@@ -136,6 +142,31 @@ std::string net_devices(const std::vector<std::string>& interfaces, const UcxLib
   return joined(devices, ",");
 }
 
+// UCX's TLS without the kinds of shared memory that this system refuses. UCX fails with "Shared
+// memory error" or "Out of memory" where a permitted kind does not work. Empty if all work.
+std::string working_shared_memory() {
+  std::vector<std::string> refused;
+  std::string why;
+  if (access("/dev/shm", W_OK | X_OK) != 0) {
+    refused.push_back("posix");
+    why += std::string("; /dev/shm cannot be written: ") + std::strerror(errno);
+  }
+  const int segment = shmget(IPC_PRIVATE, 1, IPC_CREAT | 0600);
+  if (segment < 0) {
+    refused.push_back("sysv");
+    why += std::string("; the system refuses shmget(): ") + std::strerror(errno);
+  } else {
+    shmctl(segment, IPC_RMID, nullptr);
+  }
+  if (refused.empty()) return "";
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    log(LogLevel::warning, "UCX does without the shared memory " + joined(refused) +
+                               ", so messages inside the host may be slower" + why);
+  });
+  return "^" + joined(refused, ",");
+}
+
 }  // namespace
 
 LoadEnvironment::LoadEnvironment() {
@@ -179,7 +210,8 @@ ucp_config_t* read_configuration(const std::vector<std::string>& interfaces, boo
     std::for_each(std::begin(kOlderTcpOnly), std::end(kOlderTcpOnly), take);
   std::vector<Setting> wanted(std::begin(kSettings), std::end(kSettings));
   wanted.push_back({"NET_DEVICES", devices.c_str(), !rdma});
-  if (!rdma) wanted.push_back({"TLS", "tcp", true});
+  const std::string transports = rdma ? working_shared_memory() : "tcp";
+  if (!transports.empty()) wanted.push_back({"TLS", transports.c_str(), !rdma});
   for (const Setting& setting : wanted) {
     const auto is_set = environment_variable((std::string("UCX_") + setting.key).c_str());
     if (is_set && !setting.over_environment) continue;

@@ -15,6 +15,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "base/packing.h"
+#include "base/start_thread.h"
 #include "transport/ucx/endpoint_slots.h"
 #include "transport/ucx/library.h"
 #include "transport/ucx/memory_domains.h"
@@ -154,6 +155,7 @@ UcxTransport::UcxTransport(const std::vector<std::string>& interfaces, bool rdma
     : ucx_(ucx_library_of_process()),
       worker_{ucx_, random_id(), interfaces.size() == 1 ? " over " + interfaces[0] : ""} {
   require_descriptors(kDescriptors, "UCX");
+  start_thread("ucx", [] {}).join();  // UCX ends the process where it cannot start its thread
   ucp_config_t* configuration =
       read_configuration(interfaces, rdma, ucx_, worker_.chooses_protocol);
   ucp_params_t parameters{};
