@@ -70,7 +70,7 @@ void block_stream(const Work& work, uintptr_t number) {
     const py::gil_scoped_release release;
     return function();
   };
-  check(released([&] { return work.check_not_recorded(stream); }));
+  check(released([&] { return work.check_not_captured(stream); }));
   if (!released([&] { return work.in_streams(); })) {
     wait_interruptibly(work, work.timeout(),
                        [&](auto time) { return work.in_streams_within(time); });

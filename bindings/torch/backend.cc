@@ -75,7 +75,7 @@ TorchBackend::WorkPointer TorchBackend::submit(Call call, uint64_t sequence, con
   if (device_->has_streams()) options.stream = native(device_->current_stream());
   if (call.access() == TensorAccess::copied &&
       communicator_->device()->capturing(*options.stream)) {
-    throw_invalid(call.operation, "tensors on the device while a graph is being recorded",
+    throw_invalid(call.operation, "tensors on the device while a graph is being captured",
                   "CPU tensors, which are copied now", "move them there first");
   }
   reporting_refusal([&] { options.residual = CallCodec::of_thread().residual(call.spec, size_); });

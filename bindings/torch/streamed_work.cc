@@ -56,7 +56,7 @@ StreamedWork::StreamedWork(hetcomm::Work work, Call call, int rank, uint64_t seq
   shared_->outputs = std::move(call.outputs);
   call.keep.insert(call.keep.end(), shared_->outputs.begin(), shared_->outputs.end());
   work_.keep_alive(std::make_shared<Call::Tensors>(call.keep));
-  // An operation recorded into a graph is over for the host, but the graph still uses its tensors.
+  // An operation captured into a graph is over for the host, but the graph still uses its tensors.
   if (work_.done()) shared_->kept = call.keep;
   // A profile of the host ends once the operation is enqueued.
   if (recordFunctionEndCallback_) recordFunctionEndCallback_();
@@ -115,8 +115,8 @@ bool StreamedWork::wait(std::chrono::milliseconds timeout) {
 }
 
 void StreamedWork::wait_in_streams() {
-  const Status recorded = work_.check_not_recorded(native(shared_->device->current_stream()));
-  if (!recorded.ok()) throw_python(recorded);
+  const Status captured = work_.check_not_captured(native(shared_->device->current_stream()));
+  if (!captured.ok()) throw_python(captured);
   if (work_.in_streams()) return;
   const auto what = [&] { return work_.describe(); };
   const auto within = [&](auto time) { return work_.in_streams_within(time); };

@@ -9,16 +9,16 @@
 namespace hetcomm {
 namespace {
 
-// Throws Error(invalid_argument) if a graph cannot record the plan. By then the call has no number
+// Throws Error(invalid_argument) if a graph cannot capture the plan. By then the call has no number
 // and nothing is sent, so the group goes on.
-void check_recordable(const Plan& plan) {
+void check_capturable(const Plan& plan) {
   if (plan.steps.empty()) return;
   const Step& first = plan.steps[0];
   if (plan.steps.size() == 1 && !first.is_message() && !first.in_staging()) return;
   throw Error(Code::invalid_argument,
               describe(plan.spec) +
                   ": expected an operation inside one island of a native library while a graph is "
-                  "being recorded; got one of " +
+                  "being captured; got one of " +
                   std::to_string(plan.steps.size()) +
                   " steps, which the host moves; leave it out of the graph");
 }
@@ -119,19 +119,19 @@ std::shared_ptr<Run> Communicator::make_run(std::shared_ptr<const Plan> plan, Ru
                                             const Operation& operation, const CallOptions& options,
                                             const Run::TrialCall& trial) {
   Device* const device = group_->device.get();
-  const bool recorded = device && options.stream && device->capturing(*options.stream);
-  if (recorded) check_recordable(*plan);
-  if (recorded && trial.plain) check_recordable(*trial.plain);
+  const bool captured = device && options.stream && device->capturing(*options.stream);
+  if (captured) check_capturable(*plan);
+  if (captured && trial.plain) check_capturable(*trial.plain);
   auto run = make_shared_of_process<Run>(std::move(plan), buffers, operation,
                                          options.timeout.value_or(timeout_), group_->device);
   recorder_.add(*run);
-  if (options.residual) run->update(options.residual);
-  if (trial.trial) run->join(trial);
+  if (options.residual) run->set_residual(options.residual);
+  if (trial.trial) run->set_trial_call(trial);
   if (DeviceRun* on_device = run->device()) {
     const DeviceKernels* const kernels = group_->queue->paths->streams()->kernels();
     on_device->prepare(run->plan(), kernels, run->residual());
     if (trial.plain) on_device->prepare(*trial.plain, kernels, nullptr);
-    if (options.stream) check(on_device->await_stream(*options.stream, recorded));
+    if (options.stream) check(on_device->await_stream(*options.stream, captured));
   }
   return run;
 }
@@ -141,7 +141,7 @@ Work Communicator::start(std::shared_ptr<Run> run, const CallOptions& options, S
   auto completed = executor.submit(*group_->queue, run, options.will_wait, std::move(locks.engine));
   if (locks.numbering) locks.numbering.unlock();
   executor.announce(completed);
-  if (run->recorded()) executor.await_recorded(*group_->queue, run);
+  if (run->captured()) executor.await_captured(*group_->queue, run);
   return Work(group_->executor, std::move(run));
 }
 
@@ -187,7 +187,7 @@ Work Communicator::recv_any(void* data, Dtype dtype, int64_t count, uint32_t tag
   unknown.spec = {.collective = Collective::recv, .dtype = dtype, .root = -1, .count = count};
   auto run = make_run(std::make_shared<const Plan>(std::move(unknown)), {nullptr, data},
                       {.user_tag = tag}, options);
-  run->await_sender([topology = group_->topology, rank = rank(), dtype, count](int sender) {
+  run->set_plan_for([topology = group_->topology, rank = rank(), dtype, count](int sender) {
     return std::make_shared<const Plan>(
         message_plan(*topology, rank, Collective::recv, sender, dtype, count));
   });

@@ -47,10 +47,10 @@ bool Work::in_streams_within(std::chrono::nanoseconds time) const {
   return run_->inherited() || executor_->wait_in_streams(*run_, Deadline(time));
 }
 
-Status Work::check_not_recorded(Stream stream) const {
+Status Work::check_not_captured(Stream stream) const {
   if (run_->inherited()) return status();
   const auto held = executor_->lock();
-  return run_->check_not_recorded(stream);
+  return run_->check_not_captured(stream);
 }
 
 Status Work::block_stream(Stream stream) const {

@@ -39,8 +39,8 @@ class Work {
   // operation that is over. The stream also goes on after a later failure; status() and later calls
   // report the failure.
   Status block_stream(Stream stream) const;
-  // An error if `stream` is recorded into a graph that would wait for this operation.
-  Status check_not_recorded(Stream stream) const;
+  // An error if `stream` is captured into a graph that would wait for this operation.
+  Status check_not_captured(Stream stream) const;
   // The source line that waits for this operation, for errors. For operations that are late.
   void note_caller(const std::string& line) const;
   std::string describe() const;

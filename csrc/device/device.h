@@ -62,7 +62,7 @@ class Device {
   Status call(Stream stream, void (*function)(void*), void* argument);
   Status make_current() const;            // for the calling thread
   bool holds(const void* pointer) const;  // whether the address is in memory of this device
-  bool capturing(Stream stream) const;    // whether the stream is recorded into a graph
+  bool capturing(Stream stream) const;    // whether the stream is captured into a graph
   // Whether work that the host enqueues after a network card has written to device memory sees
   // what the card wrote.
   bool sees_remote_writes() const;

@@ -37,13 +37,13 @@ DeviceRun::~DeviceRun() {
   for (Event event : events_) device_->destroy_event(event);
 }
 
-Status DeviceRun::await_stream(Stream stream, bool recorded) {
+Status DeviceRun::await_stream(Stream stream, bool captured) {
   try {
     filled_ = device_->make_event();
   } catch (const Error& error) {
     return error.status();
   }
-  recorded_ = recorded;
+  captured_ = captured;
   return device_->record(filled_, stream);
 }
 
@@ -77,7 +77,7 @@ bool DeviceRun::filled(Status& status) {
 
 bool DeviceRun::behind_stream() const {
   Status status;
-  return filled_ != nullptr && !recorded_ && !device_->passed(filled_, status) && status.ok();
+  return filled_ != nullptr && !captured_ && !device_->passed(filled_, status) && status.ok();
 }
 
 void DeviceRun::release_memory() {

@@ -16,10 +16,10 @@ class DeviceRun {
   ~DeviceRun();
   DeviceRun(const DeviceRun&) = delete;
 
-  // Before the run starts: the work of `stream` so far fills the buffers. `recorded`: the stream is
-  // being recorded into a graph, and so is the run.
-  Status await_stream(Stream stream, bool recorded);
-  bool recorded() const { return recorded_; }
+  // Before the run starts: the work of `stream` so far fills the buffers. `captured`: the stream is
+  // being captured into a graph, and so is the run.
+  Status await_stream(Stream stream, bool captured);
+  bool captured() const { return captured_; }
   // Numbers the threads of this process. Calls of native libraries keep the order of their thread.
   uint32_t thread() const { return thread_; }
   // Before the run starts, without the lock: allocates memory, makes events and compiles kernels;
@@ -30,7 +30,7 @@ class DeviceRun {
   // The following members need the executor's lock.
   void start(const Plan& plan, Streams& streams) {
     steps_.emplace(plan, streams, filled_, events_);
-    if (recorded_ && plan.steps.empty()) end_at(filled_);
+    if (captured_ && plan.steps.empty()) end_at(filled_);
   }
   std::byte* scratch() const { return scratch_.data(); }
   std::byte* staging() const { return staging_.data(); }
@@ -49,7 +49,7 @@ class DeviceRun {
   void release_memory();
   void abandon_memory();  // never releases the memory, because the device may still use it
 
-  // The work of a recorded run ends within the graph at this event.
+  // The work of a captured run ends within the graph at this event.
   void end_at(Event event) { end_in_graph_ = event; }
   Event end_in_graph() const { return end_in_graph_; }
   bool capturing(Stream stream) const { return device_->capturing(stream); }
@@ -60,7 +60,7 @@ class DeviceRun {
   Event filled_ = nullptr;  // on the stream that fills the buffers
   bool awaits_fill_ = false;
   std::vector<Event> events_;  // for the steps on the device
-  bool recorded_ = false;
+  bool captured_ = false;
   const uint32_t thread_;         // that submits the run
   Event end_in_graph_ = nullptr;  // owned by this, the steps or the engine
   DeviceBlock scratch_, staging_;

@@ -127,9 +127,9 @@ Executor::Completed Executor::submit(RunQueue& queue, std::shared_ptr<Run> run, 
       !will_wait && waiters_.load() == 0 && queue.failure.ok() && run->slow_to_start();
   // A launch releases the lock, and then other threads may check the deadline.
   if (queue.paths->streams()) run->begin_timeout();
-  if (run->recorded()) recorded_here = run.get();
+  if (run->captured()) captured_here = run.get();
   if (!left_to_progress_thread) progress_queue(queue, completed);
-  if (run->recorded()) recorded_here = nullptr;
+  if (run->captured()) captured_here = nullptr;
   if (run->launches() && !run->launched()) unlaunched_.push_back(run);
   if (!queue.paths->streams() && !run->finished()) run->begin_timeout();
   held.unlock();

@@ -115,8 +115,8 @@ class Executor {
   // passes them to announce() without any lock, because listeners may submit.
   [[nodiscard]] Completed submit(RunQueue& queue, std::shared_ptr<Run> run, bool will_wait,
                                  std::unique_lock<std::mutex> held = {});
-  // Waits until a recorded run is in its stream, or has failed. After submit(), without any lock.
-  void await_recorded(RunQueue& queue, const std::shared_ptr<Run>& run);
+  // Waits until a captured run is in its stream, or has failed. After submit(), without any lock.
+  void await_captured(RunQueue& queue, const std::shared_ptr<Run>& run);
   // Wakes all threads that wait for these runs, and has their listeners called. Without any lock.
   // Returns the aftermath of `awaited`, the caller's own run. The caller destroys the aftermath
   // once it no longer progresses runs.
@@ -144,8 +144,27 @@ class Executor {
   // While a thread has a role, other threads need not progress runs.
   enum class Role : uint8_t { none, waiter, progress };
   static thread_local Role role;
-  static thread_local const Run* recorded_here;  // this thread records the run into a graph
+  static thread_local const Run* captured_here;  // this thread captures the run into a graph
 
+  void tell_failures(const Completed& completed);
+  // progress.cc. Under the lock; true if anything moved. Only try_progress() may throw: after an
+  // exception the others fail the groups concerned.
+  bool progress_all(Completed& completed);
+  bool progress_transports();
+  bool progress_queue(RunQueue& queue, Completed& completed);
+  bool try_progress(RunQueue& queue, Completed& completed);
+  bool reap(RunQueue& queue, Completed& completed);
+  void fail_queue(RunQueue& queue, const Status& status, Completed& completed);
+  void activate(RunQueue& queue);
+  void activate_messages(RunQueue& queue);
+  const Run* held_by(const Run& run) const;
+  void start(RunQueue& queue, Run& run, int lane);
+  void check_deadlines(Completed& completed);
+  // launching.cc
+  void launch(RunQueue& queue, const std::function<void()>& call);
+  // The deputy stands in for the progress thread while that thread is in a native library.
+  void deputy_loop();
+  void start_helpers();  // deputy and watcher; throws Error(transport)
   // lock.cc
   void note_timeout(std::chrono::nanoseconds timeout);
   void look_at_lock();
@@ -153,21 +172,7 @@ class Executor {
   // The watcher looks at the lock once a second, because every other thread may stand still in a
   // library.
   void watcher_loop();
-  // Under the lock; true if anything moved. Only try_progress() may throw: after an exception the
-  // others fail the groups concerned.
-  bool progress_all(Completed& completed);
-  bool progress_transports();
-  bool progress_queue(RunQueue& queue, Completed& completed);
-  bool try_progress(RunQueue& queue, Completed& completed);
-  bool reap(RunQueue& queue, Completed& completed);
-  void tell_failures(const Completed& completed);
-  void fail_queue(RunQueue& queue, const Status& status, Completed& completed);
-  void activate(RunQueue& queue);
-  void activate_messages(RunQueue& queue);
-  const Run* held_by(const Run& run) const;
-  void start(RunQueue& queue, Run& run, int lane);
-  void launch(RunQueue& queue, const std::function<void()>& call);
-  void check_deadlines(Completed& completed);
+  // waiting.cc
   // Sequentially consistent with waiters_: see docs/threading.md, "Memory ordering".
   bool any_active() const { return runs_.load() > 0; }
   void yield_processor();
@@ -177,11 +182,7 @@ class Executor {
   // deadlines after a real sleep. Without the lock. See announce() for what it returns.
   Completion::Aftermath sleep(std::chrono::nanoseconds bound, const Run* awaited = nullptr);
   void set_islands_sleeping(bool asleep);
-  // A thread of this name; throws Error(transport).
   void loop();  // of the progress thread
-  // The deputy stands in for the progress thread while that thread is in a native library.
-  void deputy_loop();
-  void start_helpers();  // deputy and watcher; throws Error(transport)
   // The turns of the progress thread or its deputy so far.
   struct Turns {
     uint32_t idle = 0;  // turns in a row in which nothing moved

@@ -138,7 +138,7 @@ void FlightRecorder::end_step(uint64_t number, int index) {
   add(number, index, nullptr, Event::end);
 }
 
-void FlightRecorder::stand(uint64_t number, int index, const Step& step) {
+void FlightRecorder::keep_under_way(uint64_t number, int index, const Step& step) {
   add(number, index, &step, Event::stand);
 }
 
@@ -154,16 +154,16 @@ std::vector<RecordedOperation> FlightRecorder::read() const {
                           .call = entry.call,
                           .user_tag = entry.user_tag,
                           .algorithm = entry.steps > 1 ? entry.algorithm.data() : "",
-                          .steps = entry.steps,
+                          .step_count = entry.steps,
                           .code = entry.ended == 0 ? Code::ok : entry.code,
                           .submitted = ns(entry.submitted),
                           .started = ns(entry.started),
                           .ended = ns(entry.ended)};
     if (entry.steps == 1) {
-      one.recorded.push_back({.kind = entry.only,
-                              .peer = one.message() ? static_cast<int>(entry.call.root) : -1,
-                              .begin = one.started,
-                              .end = one.failed() ? -1 : one.ended});
+      one.steps.push_back({.kind = entry.only,
+                           .peer = one.message() ? static_cast<int>(entry.call.root) : -1,
+                           .begin = one.started,
+                           .end = one.failed() ? -1 : one.ended});
     }
     position[number] = operations.size();
     operations.push_back(std::move(one));
@@ -173,7 +173,7 @@ std::vector<RecordedOperation> FlightRecorder::read() const {
     const StepEvent& event = events_[i & (events_.size() - 1)];
     const auto found = position.find(event.number);
     if (found == position.end()) continue;
-    auto& steps = operations[found->second].recorded;
+    auto& steps = operations[found->second].steps;
     const auto at =
         std::lower_bound(steps.begin(), steps.end(), event.index,
                          [](const RecordedStep& step, int index) { return step.index < index; });

@@ -28,10 +28,10 @@ struct RecordedOperation {
   CallDescriptor call;    // a message has its peer as root
   uint32_t user_tag = 0;  // of a message
   std::string algorithm;  // of a plan with several steps
-  int steps = 0;          // of the plan; 0 before the operation starts
+  int step_count = 0;     // of the plan; 0 before the operation starts
   Code code = Code::ok;   // of an operation that is over
   int64_t submitted = -1, started = -1, ended = -1;
-  std::vector<RecordedStep> recorded;  // by index; steps under way have no end
+  std::vector<RecordedStep> steps;  // by index; steps under way have no end
 
   bool message() const { return is_message(static_cast<Collective>(call.collective)); }
   bool failed() const { return code != Code::ok; }
@@ -57,7 +57,7 @@ class FlightRecorder {
   void begin_step(uint64_t number, int index, const Step& step);
   void end_step(uint64_t number, int index);
   // The step is under way although its begin may be overwritten.
-  void stand(uint64_t number, int index, const Step& step);
+  void keep_under_way(uint64_t number, int index, const Step& step);
 
   // Those in memory, oldest first.
   std::vector<RecordedOperation> read() const;

@@ -13,11 +13,11 @@ int64_t place(const Range& range) {
 }  // namespace
 
 IslandSteps::IslandSteps(const Plan& plan, const RunMemory& memory, Paths& paths,
-                         const Operation& operation, int lane, bool recorded)
+                         const Operation& operation, int lane, bool captured)
     : plan_(plan), memory_(memory), paths_(paths), island_(*paths.island()), lane_(lane) {
   call_.dtype = plan.spec.dtype;
   call_.descriptor = operation.call;
-  call_.recorded = recorded;
+  call_.captured = captured;
 }
 
 int IslandSteps::next() const {

@@ -10,9 +10,9 @@ namespace hetcomm {
 // Owned by a run, to whose members it refers; used under the executor's lock.
 class IslandSteps {
  public:
-  // `lane`: of the island. `recorded`: the run is recorded into a graph.
+  // `lane`: of the island. `captured`: the run is captured into a graph.
   IslandSteps(const Plan& plan, const RunMemory& memory, Paths& paths, const Operation& operation,
-              int lane, bool recorded);
+              int lane, bool captured);
 
   int next() const;                        // the first incomplete step; -1 if there is none
   bool active() const { return active_; }  // next() has started

@@ -1,4 +1,4 @@
-// Calls into native libraries, which may last, and the wait until a recorded run is in its stream.
+// Calls into native libraries, which may last, and the wait until a captured run is in its stream.
 
 #include <sched.h>
 
@@ -12,24 +12,24 @@ constexpr auto kBeginBound = std::chrono::seconds(10);
 
 }  // namespace
 
-thread_local const Run* Executor::recorded_here = nullptr;
+thread_local const Run* Executor::captured_here = nullptr;
 
-void Executor::await_recorded(RunQueue& queue, const std::shared_ptr<Run>& run) {
+void Executor::await_captured(RunQueue& queue, const std::shared_ptr<Run>& run) {
   const Deadline begins(kBeginBound);
   Completed completed;
   for (bool waits = true; waits; sched_yield()) {
     {
       const auto held = lock();
-      recorded_here = run.get();
+      captured_here = run.get();
       progress_all(completed);
-      recorded_here = nullptr;
+      captured_here = nullptr;
       waits = queue.launching || (!run->started() && !run->finished());
       if (waits && !queue.launching && begins.passed()) {
         std::erase(queue.pending, run);
         run->fail(Status(Code::invalid_argument,
                          run->describe() +
                              ": earlier operations of this thread are still waiting to begin; "
-                             "wait for them before a graph is recorded"));
+                             "wait for them before a graph is captured"));
         completed.push_back(run);
         --runs_;
         waits = false;

@@ -88,9 +88,9 @@ void Executor::activate(RunQueue& queue) {
                                      [](const auto& run) { return run->lane() >= 0; });
       if (last != queue.active.rend() && !(*last)->enqueued()) return;
     }
-    // A recorded run goes into the stream of the recording thread.
+    // A captured run goes into the stream of the capturing thread.
     Run& next = *queue.pending.front();
-    if (next.recorded() && &next != recorded_here) return;
+    if (next.captured() && &next != captured_here) return;
     if (!next.decided()) return;
     if (held_by(next) != nullptr) {
       queue.held = true;

@@ -35,7 +35,7 @@ Run::Run(std::shared_ptr<const Plan> plan, Buffers buffers, Operation operation,
   if (device) device_ = std::make_unique<DeviceRun>(std::move(device));
 }
 
-void Run::update(std::shared_ptr<Residual> residual) {
+void Run::set_residual(std::shared_ptr<Residual> residual) {
   residual_ = std::move(residual);
   if (!device_) memory_.set(Space::residual, residual_->on_host());
 }
@@ -69,7 +69,7 @@ void Run::start(Paths& paths, int lane) {
   }
   if (schedule.messages > 0) messages_.emplace(*plan_, memory_, paths, operation_);
   if (!schedule.island_steps.empty()) {
-    island_.emplace(*plan_, memory_, paths, operation_, lane, recorded());
+    island_.emplace(*plan_, memory_, paths, operation_, lane, captured());
   }
   if (left_ > 1 || !island_) {  // one island step alone waits for nothing
     waiting_ = schedule.waiting;
@@ -82,7 +82,7 @@ void Run::start(Paths& paths, int lane) {
 }
 
 bool Run::awaits_fill() {
-  if (!device_ || !plan_->steps.empty() || recorded()) return false;
+  if (!device_ || !plan_->steps.empty() || captured()) return false;
   Status status;
   const bool filled = device_->filled(status);
   if (!status.ok()) fail(at_step(-1, status));  // which ends the run
@@ -161,7 +161,7 @@ void Run::start_own(int index) {
   }
   const Status status = device_->steps().start(index, memory_.operands(step));
   if (!status.ok()) return fail(at_step(index, status));
-  if (!recorded()) return;
+  if (!captured()) return;
   device_->end_at(device_->steps().leave_to_graph());
   complete(index);
 }
@@ -223,7 +223,7 @@ bool Run::progress_island() {
     }
     begin_step(index);
     island_->start();
-    if (recorded()) device_->end_at(island_->event());
+    if (captured()) device_->end_at(island_->event());
   }
   Status status;
   const Island::Progress progress = island_->progress(status);
@@ -301,7 +301,8 @@ void Run::fail(const Status& status) {
   failed_at_ = Clock::now();
   if (!started()) return finish();
   if (record_ != 0 && plan_->steps.size() > 1) {
-    for (int index : standing()) recorder_->stand(record_, index, plan_->steps[index]);
+    for (int index : steps_under_way())
+      recorder_->keep_under_way(record_, index, plan_->steps[index]);
   }
   if (island_) island_->abandon();
   if (messages_) {
@@ -343,13 +344,13 @@ bool Run::in_streams() const {
   return left_ == device_->steps().under_way() + in_engine;
 }
 
-Status Run::check_not_recorded(Stream stream) const {
+Status Run::check_not_captured(Stream stream) const {
   if (finished_ || device_->end_in_graph() != nullptr || !device_->capturing(stream)) {
     return Status();
   }
   return Status(Code::invalid_argument,
                 describe() +
-                    ": expected an operation that is over before a graph is recorded that "
+                    ": expected an operation that is over before a graph is captured that "
                     "waits for it; this one is under way; wait for it first");
 }
 
@@ -376,7 +377,7 @@ Status Run::at_step(int index, const Status& status) const {
   return Status(details);
 }
 
-std::vector<int> Run::standing() const {
+std::vector<int> Run::steps_under_way() const {
   std::vector<int> steps;
   if (!started() || finished_) return steps;
   if (island_ && island_->active()) steps.push_back(island_->next());

@@ -45,19 +45,19 @@ class Run {
   ~Run();
   Run(const Run&) = delete;
 
-  // These five come before submission.
+  // Before submission.
   DeviceRun* device() { return device_.get(); }  // null on host memory
   // The residual of a call with feedback. Throws as Residual::on_host() does.
-  void update(std::shared_ptr<Residual> residual);
+  void set_residual(std::shared_ptr<Residual> residual);
   const std::shared_ptr<Residual>& residual() const { return residual_; }
   std::shared_ptr<const Trace> begin_trace();  // of this run
   // A receive from any rank gets its plan from `plan_for`, once the sender is known.
   using PlanFor = std::function<std::shared_ptr<const Plan>(int sender)>;
-  void await_sender(PlanFor plan_for) { plan_for_ = std::move(plan_for); }
-  void join(TrialCall call) { trial_call_ = std::move(call); }
+  void set_plan_for(PlanFor plan_for) { plan_for_ = std::move(plan_for); }
+  void set_trial_call(TrialCall call) { trial_call_ = std::move(call); }
 
   bool inherited() const { return mark_.inherited(); }  // by this process from its parent
-  bool recorded() const { return device_ && device_->recorded(); }  // into a graph
+  bool captured() const { return device_ && device_->captured(); }  // into a graph
   const CallDescriptor& call() const { return operation_.call; }
   const Plan& plan() const { return *plan_; }
   std::string describe() const { return hetcomm::describe(plan_->spec, operation_); }
@@ -78,8 +78,8 @@ class Run {
     record_ = recorder.submit(plan_->spec, operation_);
   }
   uint64_t record() const { return record_; }  // the number of its record; 0 without one
-  std::vector<int> standing() const;           // the steps under way
-  bool find_sender(const Paths& paths);        // false if no message has arrived yet
+  std::vector<int> steps_under_way() const;
+  bool find_sender(const Paths& paths);  // false if no message has arrived yet
   // False while the ranks have not decided whether this run encodes.
   bool decided() const {
     return !trial_call_.trial || trial_call_.trial->decided(trial_call_.number);
@@ -97,8 +97,8 @@ class Run {
   // `stream` waits for what is left, once in_streams() holds; the host does not wait. Returns the
   // failure of a run that is over.
   Status block_stream(Stream stream) const;
-  // An error if work that is recorded in `stream` would wait for this run.
-  Status check_not_recorded(Stream stream) const;
+  // An error if work that is captured in `stream` would wait for this run.
+  Status check_not_captured(Stream stream) const;
 
   bool started() const { return paths_ != nullptr; }
   bool finished() const { return finished_; }

@@ -93,8 +93,8 @@ void write(Writer& writer, const GroupState::Answer& answer, int64_t origin) {
     writer.event(
         "operations", describe(one.call, one.user_tag), at(one.submitted), until(one.ended),
         "\"outcome\":\"" + std::string(outcome) + "\",\"algorithm\":" + quoted(one.algorithm));
-    if (one.message() && one.steps == 1) continue;
-    for (const RecordedStep& step : one.recorded) {
+    if (one.message() && one.step_count == 1) continue;
+    for (const RecordedStep& step : one.steps) {
       writer.event(leg_of(step),
                    std::string(step.kind->name) + " #" + std::to_string(one.call.sequence) + "." +
                        std::to_string(step.index),

@@ -19,7 +19,7 @@ std::string and_more(size_t left) {
 
 std::string steps_text(const RankState& state, const RecordedOperation& operation) {
   std::vector<const RecordedStep*> open;
-  for (const RecordedStep& step : operation.recorded) {
+  for (const RecordedStep& step : operation.steps) {
     if (step.end < 0) open.push_back(&step);
   }
   if (operation.started < 0) return ", which waits for an earlier operation";
@@ -35,23 +35,23 @@ std::string steps_text(const RankState& state, const RecordedOperation& operatio
     if (step.begin >= 0) text += " for " + since(state, step.begin);
   }
   return " at " + text + and_more(open.size() - std::min(open.size(), kMostSteps)) + " of " +
-         std::to_string(operation.steps) + (operation.steps == 1 ? " step" : " steps");
+         std::to_string(operation.step_count) + (operation.step_count == 1 ? " step" : " steps");
 }
 
 std::string rank_text(const RankState& state) {
   if (!state.note.empty()) return state.note;
-  std::vector<const RecordedOperation*> standing;
+  std::vector<const RecordedOperation*> pending;
   const RecordedOperation* last = nullptr;
   for (const RecordedOperation& one : state.operations) {
     if (one.ended < 0 || one.failed()) {
-      standing.push_back(&one);
+      pending.push_back(&one);
     } else {
       last = &one;
     }
   }
   std::string text;
-  for (size_t i = 0; i < std::min(standing.size(), kMostOperations); ++i) {
-    const RecordedOperation& one = *standing[i];
+  for (size_t i = 0; i < std::min(pending.size(), kMostOperations); ++i) {
+    const RecordedOperation& one = *pending[i];
     text += (text.empty() ? "" : "; ") +
             (one.failed() ? std::string("failed (") + name(one.code) + ") in " : "in ") +
             describe(one.call, one.user_tag) + " for " +
@@ -59,8 +59,8 @@ std::string rank_text(const RankState& state) {
                 std::max<int64_t>((one.failed() ? one.ended : state.now) - one.submitted, 0))) +
             steps_text(state, one);
   }
-  text += and_more(standing.size() - std::min(standing.size(), kMostOperations));
-  if (standing.empty()) text = "in no operation";
+  text += and_more(pending.size() - std::min(pending.size(), kMostOperations));
+  if (pending.empty()) text = "in no operation";
   if (last != nullptr) {
     text += "; the last over is " + describe(last->call, last->user_tag) + ", " +
             since(state, last->ended) + " ago";

@@ -84,7 +84,7 @@ class Finder {
 
   static bool in_step_of(const RecordedOperation* call, Performer performer) {
     if (call == nullptr || !stands(*call)) return false;
-    return std::any_of(call->recorded.begin(), call->recorded.end(), [&](const auto& step) {
+    return std::any_of(call->steps.begin(), call->steps.end(), [&](const auto& step) {
       return step.end < 0 && step.kind->performer == performer;
     });
   }
@@ -101,7 +101,7 @@ class Finder {
       if (one.message() ? !stands_long(rank, one) : !stands(one) || one.call.sequence != first_) {
         continue;
       }
-      for (const RecordedStep& step : one.recorded) {
+      for (const RecordedStep& step : one.steps) {
         if (step.end >= 0) continue;
         if (step.peer >= 0) waits_[rank].insert(step.peer);
         if (step.kind->performer != Performer::island) continue;

@@ -124,13 +124,20 @@ class Health : public Monitor, private ControlPlane::Owner {
   void watch(int descriptor) override;
   void unwatch(int descriptor) override { executor_.unwatch(descriptor); }
   void flood_failure();
-  // The error of an operation for which this rank awaits a rank that has left.
-  Status missing(int peer, const Departure& departure, const std::string& where) const;
+  void check_lost();
+  void fail(const Status& status);
+  void deliver();
+  void await_delivery();
+  // stalls.cc
   void check_stalls();
+  void note_stall(uint64_t sequence, int rank);
   void flood_stall(Run& run);
   void flood_refusal();
-  void check_lost();
-  void await_delivery();
+  std::shared_ptr<Run> disputed_run();
+  void check_disputes();
+  bool compare(const PeerCall& theirs);
+  // The error of an operation for which this rank awaits a rank that has left.
+  Status missing(int peer, const Departure& departure, const std::string& where) const;
   // rails.cc
   void check_rails();
   bool rails_left(int peer, const RailEnds& rail) const;
@@ -143,12 +150,6 @@ class Health : public Monitor, private ControlPlane::Owner {
   void check_silence();
   void tell_silence(int peer, const std::string& words, bool ended);
   bool note_silence(int peer, bool ended);  // false if it was known
-  std::shared_ptr<Run> disputed_run();
-  void check_disputes();
-  bool compare(const PeerCall& theirs);
-  void note_stall(uint64_t sequence, int rank);
-  void fail(const Status& status);
-  void deliver();
   // inquiry.cc
   struct Asked;
   // Gives the inquiry its asker and its number.

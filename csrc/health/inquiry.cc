@@ -81,11 +81,11 @@ RankState Health::own_state(Inquiry::Detail detail) {
   for (const auto& run : queue_->active) {
     for (RecordedOperation& one : state.operations) {
       if (one.number != run->record()) continue;
-      for (int index : run->standing()) {
-        const bool known = std::any_of(one.recorded.begin(), one.recorded.end(),
+      for (int index : run->steps_under_way()) {
+        const bool known = std::any_of(one.steps.begin(), one.steps.end(),
                                        [&](const auto& step) { return step.index == index; });
         const Step& step = run->plan().steps[index];
-        if (!known) one.recorded.push_back({.index = index, .kind = step.kind, .peer = step.peer});
+        if (!known) one.steps.push_back({.index = index, .kind = step.kind, .peer = step.peer});
       }
     }
   }

@@ -28,7 +28,7 @@ std::string rate(int64_t bytes) { return format_bytes(bytes) + "/s"; }
 std::vector<PathRate> path_rates(const std::vector<RecordedOperation>& operations) {
   std::map<int, PathRate> best;
   for (const RecordedOperation& one : operations) {
-    for (const RecordedStep& step : one.recorded) {
+    for (const RecordedStep& step : one.steps) {
       if (step.peer < 0 || step.kind->sends || step.begin < 0 || step.end <= step.begin ||
           step.bytes < kLongMessage) {
         continue;

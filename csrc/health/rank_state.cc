@@ -37,13 +37,13 @@ std::string pack(const RecordedOperation& operation, bool every_step) {
       .put(std::string(reinterpret_cast<const char*>(&operation.call), sizeof operation.call))
       .put(uint64_t{operation.user_tag})
       .put(operation.algorithm)
-      .put(static_cast<uint64_t>(operation.steps))
+      .put(static_cast<uint64_t>(operation.step_count))
       .put(static_cast<uint64_t>(operation.code));
   for (int64_t time : {operation.submitted, operation.started, operation.ended}) {
     packer.put(static_cast<uint64_t>(time));
   }
   std::vector<const RecordedStep*> steps;
-  for (const RecordedStep& step : operation.recorded) {
+  for (const RecordedStep& step : operation.steps) {
     if (step.kind != nullptr && (every_step || step.end < 0)) steps.push_back(&step);
   }
   packer.put(uint64_t{steps.size()});
@@ -99,14 +99,14 @@ RecordedOperation unpack_operation(Unpacker& from, int size) {
   std::memcpy(&operation.call, call.data(), sizeof operation.call);
   operation.user_tag = static_cast<uint32_t>(from.number());
   operation.algorithm = from.text().substr(0, kLongestText);
-  operation.steps = static_cast<int>(below(from, INT32_MAX, "a number of steps"));
+  operation.step_count = static_cast<int>(below(from, INT32_MAX, "a number of steps"));
   operation.code = static_cast<Code>(
       below(from, static_cast<uint64_t>(Code::peer_failed) + 1, "the code of an outcome"));
   for (int64_t* time : {&operation.submitted, &operation.started, &operation.ended}) {
     *time = unpack_time(from);
   }
   for (uint64_t left = below(from, kMostSteps, "a number of steps"); left > 0; --left) {
-    operation.recorded.push_back(unpack_step(from, size));
+    operation.steps.push_back(unpack_step(from, size));
   }
   return operation;
 }

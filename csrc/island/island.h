@@ -50,8 +50,8 @@ struct IslandCall {
   ReduceOp op = ReduceOp::sum;      // of this step; an average is over the members
   CallDescriptor descriptor;        // only native libraries read its factor, that of premul_sum
   std::vector<IslandPiece> pieces;  // the same list on every member, except for addresses
-  // The stream is being recorded into a graph: the call is over as soon as it is in the stream.
-  bool recorded = false;
+  // The stream is being captured into a graph: the call is over as soon as it is in the stream.
+  bool captured = false;
 };
 
 // Collectives among the ranks of one island. Owned by one communicator. All calls come under the

@@ -66,6 +66,11 @@ std::vector<Range> writes(const Step& step, int rank) {
   return ranges;
 }
 
+std::vector<Range> without_residuals(std::vector<Range> ranges) {
+  std::erase_if(ranges, [](const Range& range) { return range.space == Space::residual; });
+  return ranges;
+}
+
 PlanBuilder::PlanBuilder(const Topology& topology, const Spec& spec, int only_rank,
                          const Codec* codec)
     : topology_(topology),
@@ -78,7 +83,7 @@ PlanBuilder::PlanBuilder(const Topology& topology, const Spec& spec, int only_ra
   place_scale();
 }
 
-bool PlanBuilder::recorded_island(int island) const {
+bool PlanBuilder::builds_island(int island) const {
   return only_rank_ < 0 || topology_.island_of(only_rank_) == island;
 }
 
@@ -101,7 +106,7 @@ void PlanBuilder::island_all_to_all(int island, const std::vector<Piece>& pieces
 }
 
 void PlanBuilder::island_step(const StepKind& kind, int island, const std::vector<Piece>& pieces) {
-  if (!recorded_island(island)) return;
+  if (!builds_island(island)) return;
   const std::vector<int>& members = topology_.island(island);
   if (members.size() == 1) {
     for (const Piece& piece : pieces) copy(members[0], piece.source, piece.target);
@@ -124,7 +129,7 @@ void PlanBuilder::island_step(const StepKind& kind, int island, const std::vecto
   }
   if (step.pieces.empty()) return;
   for (int rank : members) {
-    if (recorded(rank)) record(rank, step);
+    if (builds(rank)) append(rank, step);
   }
 }
 
@@ -135,7 +140,7 @@ void PlanBuilder::transfer(int from, const Range& source, int to, const Range& t
   if (source.count == 0 && !even_if_empty) return;
   if (source.codec) return message(from, source, to, target);
   if (encodes(from, to, source)) return encoded_transfer(from, source, to, target);
-  if (!recorded(from) && !recorded(to)) return;
+  if (!builds(from) && !builds(to)) return;
   const int64_t bytes = source.bytes();
   if (!topology_.staged(from, to, bytes) && !topology_.staged(to, from, bytes)) {
     return message(from, source, to, target);
@@ -146,13 +151,13 @@ void PlanBuilder::transfer(int from, const Range& source, int to, const Range& t
 }
 
 void PlanBuilder::message(int from, const Range& source, int to, const Range& target) {
-  if (recorded(from)) {
+  if (builds(from)) {
     const int tag = state(from).sent[to]++;
-    record(from, {.kind = &steps::send, .peer = to, .tag = tag, .sources = {placed(source)}});
+    append(from, {.kind = &steps::send, .peer = to, .tag = tag, .sources = {placed(source)}});
   }
-  if (recorded(to)) {
+  if (builds(to)) {
     const int tag = state(to).received[from]++;
-    record(to, {.kind = &steps::recv, .peer = from, .tag = tag, .target = placed(target)});
+    append(to, {.kind = &steps::recv, .peer = from, .tag = tag, .target = placed(target)});
   }
 }
 
@@ -162,13 +167,13 @@ void PlanBuilder::copy(int rank, const Range& source, const Range& target) {
 
 void PlanBuilder::own_step(const StepKind& kind, int rank, const std::vector<Range>& sources,
                            const Range& target) {
-  if (!recorded(rank) || target.count == 0) return;
+  if (!builds(rank) || target.count == 0) return;
   Step step{.kind = &kind, .target = placed(target)};
   for (const Range& source : sources) {
     require_equal_counts(source, target);
     step.sources.push_back(placed(source));
   }
-  record(rank, std::move(step));
+  append(rank, std::move(step));
 }
 
 void PlanBuilder::reduce(int rank, const std::vector<Range>& sources, const Range& target) {
@@ -184,7 +189,7 @@ void PlanBuilder::reduce(int rank, const std::vector<Range>& sources, const Rang
     for (const Range& source : sources) parts.push_back(source.part(offset, count));
     own_step(steps::reduce, rank, parts, target.part(offset, count));
   };
-  if (!recorded(rank)) return;
+  if (!builds(rank)) return;
   if (through_staging(topology_, rank, target.bytes())) {
     for_parts(target.count, spec_.dtype, reduce_part);
   } else {
@@ -192,7 +197,7 @@ void PlanBuilder::reduce(int rank, const std::vector<Range>& sources, const Rang
   }
 }
 
-void PlanBuilder::record(int rank, Step step) {
+void PlanBuilder::append(int rank, Step step) {
   if (topology_.native(rank)) {
     state(rank).unlowered.push_back(std::move(step));
   } else {

@@ -101,8 +101,8 @@ class PlanBuilder {
     return Range{space, 0, 0, spec_.dtype}.part(first, count);
   }
   RankState& state(int rank) { return ranks_[only_rank_ < 0 ? rank : 0]; }
-  bool recorded(int rank) const { return only_rank_ < 0 || rank == only_rank_; }
-  bool recorded_island(int island) const;
+  bool builds(int rank) const { return only_rank_ < 0 || rank == only_rank_; }
+  bool builds_island(int island) const;
   // The range in memory of a range that an algorithm names: the input may be in place or scaled.
   Range placed(Range range) const;
   Range scratch(int first, int end, int64_t count);    // on ranks [first, end)
@@ -116,7 +116,7 @@ class PlanBuilder {
   void encoded_transfer(int from, const Range& source, int to, const Range& target);
   Range encoded_slot(int rank, int peer, bool sends, int64_t count);
   Range encode_once(int rank, const Range& source, const Range& slot);
-  void record(int rank, Step step);
+  void append(int rank, Step step);
   void add(RankState& state, int rank, Step step);
 
   const Topology& topology_;
@@ -139,5 +139,7 @@ class PlanBuilder {
 // The ranges that a step of `rank` reads and writes.
 std::vector<Range> reads(const Step& step, int rank);
 std::vector<Range> writes(const Step& step, int rank);
+// Residuals are never copied between device memory and staging.
+std::vector<Range> without_residuals(std::vector<Range> ranges);
 
 }  // namespace hetcomm

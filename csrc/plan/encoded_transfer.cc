@@ -31,14 +31,14 @@ Range PlanBuilder::encoded(const Range& slot) const {
 
 void PlanBuilder::encode(int rank, const Range& source, const Range& target,
                          const Range& elements) {
-  if (!recorded(rank)) return;
+  if (!builds(rank)) return;
   Step step{.kind = &steps::encode, .sources = {placed(source)}, .target = target};
   if (spec_.feedback) {
     const int64_t position = elements.offset / static_cast<int64_t>(size_of(elements.dtype));
     step.sources.push_back(
         Range{Space::residual, 0, 0, Dtype::float32}.part(position, source.count));
   }
-  record(rank, std::move(step));
+  append(rank, std::move(step));
 }
 
 void PlanBuilder::decode(int rank, const Range& source, const Range& target) {
@@ -67,9 +67,9 @@ void PlanBuilder::encoded_transfer(int from, const Range& source, int to, const 
     // The scratch of every rank is reserved in every build, since scratch_on_all() depends on it.
     const Range out = encoded_slot(from, to, true, count);
     const Range in = encoded_slot(to, from, false, count);
-    if (!recorded(from) && !recorded(to)) continue;
+    if (!builds(from) && !builds(to)) continue;
     const Range sent =
-        recorded(from) ? encode_once(from, placed(source.part(first, count)), out) : out;
+        builds(from) ? encode_once(from, placed(source.part(first, count)), out) : out;
     message(from, sent, to, in);
     decode(to, in, target.part(first, count));
   }

@@ -49,12 +49,6 @@ std::vector<std::vector<Range>> last_uses(const std::vector<Step>& steps, int ra
   return last;
 }
 
-// Residuals are never copied between device memory and staging.
-std::vector<Range> cached(std::vector<Range> ranges) {
-  std::erase_if(ranges, [](const Range& range) { return range.space == Space::residual; });
-  return ranges;
-}
-
 bool on_device(const RankInfo& info, const Step& step, StagingCache& cache) {
   if (!info.kernels) return false;
   if (step.target.bytes() >= kDeviceReduceBytes) return true;
@@ -104,11 +98,11 @@ Lowered lower(const Topology& topology, const Spec& spec, int rank, const std::v
       }
       if (!step.kind->sends) step.target = cache.write(step.target);
     } else {
-      for (const Range& range : cached(reads(step, rank))) cache.read_device(range);
-      for (const Range& range : cached(writes(step, rank))) cache.write_device(range);
+      for (const Range& range : without_residuals(reads(step, rank))) cache.read_device(range);
+      for (const Range& range : without_residuals(writes(step, rank))) cache.write_device(range);
     }
     emit(std::move(step));
-    for (const Range& range : cached(last[i])) cache.discard(range);
+    for (const Range& range : without_residuals(last[i])) cache.discard(range);
     cache.next_step();
   }
   cache.read_device(output);

@@ -13,15 +13,10 @@ constexpr int64_t kCodedAlignment = 16;  // in bytes, for kernels of devices
 
 bool staged(const Range& range) { return range.space == Space::staging; }
 
-// The ranges in memory of the device, or in staging.
-std::vector<Range> placed(std::vector<Range> ranges) {
-  std::erase_if(ranges, [](const Range& range) { return range.space == Space::residual; });
-  return ranges;
-}
-
 // What was expected of the step; empty if the step is right.
 std::string expected(const Topology& topology, int rank, const Step& step) {
-  const std::vector<Range> read = placed(reads(step, rank)), written = placed(writes(step, rank));
+  const std::vector<Range> read = without_residuals(reads(step, rank)),
+                           written = without_residuals(writes(step, rank));
   const auto sources = std::count_if(read.begin(), read.end(), staged);
   const auto targets = std::count_if(written.begin(), written.end(), staged);
   const auto all = static_cast<std::ptrdiff_t>(read.size() + written.size());

@@ -30,9 +30,9 @@ void PlanBuilder::place_scale() {
 
 // Scales in parts, so that the next steps can begin with the first part.
 void PlanBuilder::scale(int rank, const Range& source, const Range& target) {
-  if (!recorded(rank) || target.count == 0) return;
+  if (!builds(rank) || target.count == 0) return;
   for_parts(target.count, spec_.dtype, [&](int64_t offset, int64_t count) {
-    record(rank, {.kind = &steps::reduce,
+    append(rank, {.kind = &steps::reduce,
                   .sources = {source.part(offset, count)},
                   .target = target.part(offset, count),
                   .scaled = true});

@@ -51,7 +51,7 @@ results_of(run_ranks("xx", program, vendors=["nvidia"] * 2, timeout=60))
 print(json.dumps(counts))
 """
 # Of one call: the caller's stream is filled and the engine's stream waits, the call, its end, the
-# caller's stream waits. The first two look whether a graph is being recorded.
+# caller's stream waits. The first two look whether a graph is being captured.
 MOST = {
     "cudaStreamIsCapturing": 2, "cudaEventRecord": 2, "cudaStreamWaitEvent": 2, "ncclAllReduce": 1,
 }  # fmt: skip

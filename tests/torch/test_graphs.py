@@ -60,5 +60,5 @@ def test_host_staged_operations_are_rejected_and_the_group_continues(
 ) -> None:
     for texts in values(_job(job, hosts, vendors), refused, vendors != "nn"):
         for text in texts:
-            assert "while a graph is being recorded" in text, text
+            assert "while a graph is being captured" in text, text
             assert "leave it out of the graph" in text, text

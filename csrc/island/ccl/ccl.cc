@@ -98,7 +98,7 @@ class CclIsland final : public Island {
   struct Lane {
     Event event = nullptr;
     CallDescriptor descriptor;
-    bool recorded = false;
+    bool captured = false;
     Phase phase = Phase::idle;
     Status outcome;
 
@@ -138,7 +138,7 @@ void CclIsland::compare_network() const {
 void CclIsland::start(int index, const IslandCall& call) {
   Lane& lane = lanes_[index];
   lane.descriptor = call.descriptor;
-  lane.recorded = call.recorded;
+  lane.captured = call.captured;
   lane.outcome = failure_;
   lane.phase = failure_.ok() ? Phase::over : Phase::ending;
   if (!failure_.ok()) return;
@@ -164,13 +164,13 @@ void CclIsland::start(int index, const IslandCall& call) {
     launched(lane);
   } else if (result == nccl::in_progress) {
     lane.phase = Phase::launching;
-    if (call.recorded) await_launch(lane);
+    if (call.captured) await_launch(lane);
   } else {
     fail(lane, function, result);
   }
 }
 
-// Waits until the call is in the stream: the caller records its next work behind the call.
+// Waits until the call is in the stream: the caller captures its next work behind the call.
 void CclIsland::await_launch(Lane& lane) {
   const Deadline deadline(kLaunchBound);
   nccl::Result state = communicator_->state();
@@ -181,7 +181,7 @@ void CclIsland::await_launch(Lane& lane) {
   if (state != nccl::in_progress) return fail(lane, "asynchronous error", state);
   fail(lane, Status(Code::timeout,
                     communicator_->library().version +
-                        ": expected a call to be recorded into the graph within 30 s; it was not",
+                        ": expected a call to be captured into the graph within 30 s; it was not",
                     communicator_->rank()));
 }
 
@@ -220,7 +220,7 @@ Island::Progress CclIsland::progress(int index, Status& status) {
   }
   if (lane.phase == Phase::running) {
     Status passed;
-    if (!lane.recorded && !communicator_->device().passed(lane.event, passed))
+    if (!lane.captured && !communicator_->device().passed(lane.event, passed))
       return Progress::waiting;
     if (passed) {
       lane.phase = Phase::over;
