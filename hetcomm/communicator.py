@@ -22,6 +22,15 @@ diagnosis.tell_warnings()
 _LATE = 30.0  # seconds; a failed rank keeps the store so long for ranks that start later
 
 
+def _check(device: str) -> None:
+    """Raises InvalidArgumentError unless this names a device."""
+    if not re.fullmatch(rf"|cpu|({'|'.join(vendors())})(:\d+)?", device):
+        names = " or ".join(f'"{name}"' for name in ["cpu", *vendors()])
+        raise _core.InvalidArgumentError(
+            f'device: expected {names}, or which one, "{list(vendors())[-1]}:1"; got "{device}"'
+        )
+
+
 class Communicator(Collectives, Objects):
     """A group of ranks with its collectives and messages.
 
@@ -62,12 +71,8 @@ class Communicator(Collectives, Objects):
             device: of the arrays: "cpu", "nvidia" or "amd"; "amd:1" is the second one. "" is
                 HETCOMM_VENDOR, else "cpu".
         """
+        _check(device)
         vendor, _, index = device.partition(":")
-        if not re.fullmatch(rf"|cpu|({'|'.join(vendors())})(:\d+)?", device):
-            names = " or ".join(f'"{name}"' for name in ["cpu", *vendors()])
-            raise _core.InvalidArgumentError(
-                f'device: expected {names}, or which one, "{list(vendors())[-1]}:1"; got "{device}"'
-            )
         self._store, self._name, self._timeout, self._device = store, name, timeout, device
         self._splits = 0
         self._alone: Self | None = None
@@ -98,6 +103,7 @@ class Communicator(Collectives, Objects):
         Raises:
             InvalidArgumentError: the environment is incomplete or contradictory.
         """
+        _check(device)
         if environment is None:
             environment = os.environ
         job = rendezvous.job_of(environment)
@@ -109,6 +115,7 @@ class Communicator(Collectives, Objects):
     @classmethod
     def from_mpi(cls, comm: Any, *, timeout: float = 1800.0, device: str = "") -> Self:
         """Joins the processes of an mpi4py communicator, in its order."""
+        _check(device)
         store = rendezvous.store_of_mpi(comm, timeout)
         return cls._join(store, comm.Get_rank(), comm.Get_size(), timeout, device)
 
@@ -121,7 +128,7 @@ class Communicator(Collectives, Objects):
             return cls(store, rank, size, timeout=timeout, device=device)
         except _core.Error as error:
             late = began + min(timeout, _LATE) - time.monotonic()
-            rendezvous.wait_for_late_ranks(size, error, late)
+            rendezvous.wait_for_late_ranks(store, size, error, late)
             rendezvous.wait_for_readers()
             raise
 

@@ -137,9 +137,12 @@ def seconds(bound: float) -> timedelta:
 class PrefixStore(_core.Store):
     """A part of a store: its keys have a prefix."""
 
-    def __init__(self, store: _core.Store, prefix: str) -> None:
+    def __init__(
+        self, store: _core.Store, prefix: str, server: TcpStoreServer | None = None
+    ) -> None:
+        """server: of the store, if this process serves it."""
         super().__init__()
-        self.store, self.prefix = store, prefix
+        self.store, self.prefix, self.server = store, prefix, server
 
     def set(self, key: str, value: bytes) -> None:
         self.store.set(self.prefix + key, value)
@@ -238,11 +241,11 @@ def open_store(job: Job, environment: Mapping[str, str], timeout: float) -> _cor
 
         store = PartOfStore(prefix, _torch_store(job, timeout))
         return TorchStore(_attempts.store_of_attempt(store, job.rank, job.size, timeout, "world"))
-    address = job.address
+    address, server = job.address, None
     if job.rank == 0:
-        _serve(job.port)
+        server = _serve(job.port)
         address = "127.0.0.1"  # "localhost" is in no list of names on some machines
-    return PrefixStore(_connect([address], job.port, timeout, f"rank {job.rank}"), prefix)
+    return PrefixStore(_connect([address], job.port, timeout, f"rank {job.rank}"), prefix, server)
 
 
 def wait_for_readers() -> None:
@@ -251,17 +254,17 @@ def wait_for_readers() -> None:
         server.wait_until_left(1, 5.0)
 
 
-def wait_for_late_ranks(size: int, why: Exception, bound: float) -> None:
-    """Called after a failed set-up. Waits for ranks that start later, so that each reads the reason
-    rather than waits for a store."""
-    for server in _servers.values():
-        missing = server.missing(size)
-        if missing > 0 and bound > 0:
-            logging.getLogger("hetcomm").warning(
-                "hetcomm: %s; waiting up to %s for ranks that start later (%d of %d missing), so "
-                "that they learn the reason", why, _core.format_seconds(bound), missing, size
-            )  # fmt: skip
-            server.wait_until_came(size, bound)
+def wait_for_late_ranks(store: _core.Store, size: int, why: Exception, bound: float) -> None:
+    """Called after a failed set-up. A process that serves the group's store waits up to `bound`
+    seconds for ranks that start later, so that they read the reason."""
+    server = getattr(store, "server", None)
+    if server is None or bound <= 0 or server.processes() >= size:
+        return
+    logging.getLogger("hetcomm").warning(
+        "hetcomm: %s; waiting up to %s for ranks that start later (%d of %d missing), so that they "
+        "learn the reason", why, _core.format_seconds(bound), size - server.processes(), size
+    )  # fmt: skip
+    server.wait_until_came(size, bound)
 
 
 def _serve(port: int) -> TcpStoreServer:
@@ -328,4 +331,4 @@ def store_of_mpi(comm: Any, timeout: float) -> _core.Store:
     nics = _core.probe_rank().nics
     addresses = [*dict.fromkeys(nic.address for nic in nics if nic.address), "127.0.0.1"]
     _, port, prefix = comm.bcast((addresses, server.port, f"mpi/{next(_groups_of_mpi)}/"))
-    return PrefixStore(_connect(["127.0.0.1"], port, timeout, "rank 0"), prefix)
+    return PrefixStore(_connect(["127.0.0.1"], port, timeout, "rank 0"), prefix, server)

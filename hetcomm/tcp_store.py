@@ -59,7 +59,8 @@ class TcpStore(_core.Store):
         super().__init__()
         self.addresses = [addresses] if isinstance(addresses, str) else addresses
         self.port, self.timeout = port, timeout
-        self._name = f"{name or f'process {os.getpid()}'} on {socket.gethostname()}"
+        own = f"process {os.getpid()} on {socket.gethostname()}"
+        self._name = f"{name}, {own}" if name else own
         self._key = bytes(_core.job_key()) if job_key is None else job_key
         self._per_thread = threading.local()  # a connection per thread, since get() may take long
         self._per_thread.connection = self._connect(timeout)
@@ -208,14 +209,14 @@ class TcpStoreServer:
         while len(self._server.connections) > others and time.monotonic() < deadline:
             time.sleep(_RETRY)
 
-    def missing(self, clients: int) -> int:
-        """How many of so many clients of different names have never come."""
-        return max(clients - len(self._server.names), 0)
+    def processes(self) -> int:
+        """The number of processes that have come so far."""
+        return len(self._server.names)
 
-    def wait_until_came(self, clients: int, bound: float) -> None:
-        """Waits until so many clients of different names have come, at most `bound` seconds."""
+    def wait_until_came(self, processes: int, bound: float) -> None:
+        """Waits until so many processes have come, for at most `bound` seconds."""
         deadline = time.monotonic() + bound
-        while self.missing(clients) > 0 and time.monotonic() < deadline:
+        while self.processes() < processes and time.monotonic() < deadline:
             time.sleep(_RETRY)
 
 
@@ -244,7 +245,7 @@ class _Server(socketserver.ThreadingTCPServer):
         self.values: dict[bytes, bytes] = {}
         self.changed = threading.Condition()
         self.connections: set[socket.socket] = set()
-        self.names: set[bytes] = set()  # of all clients so far that have proven the key
+        self.names: set[bytes] = set()  # of all processes so far that have proven the key
 
     def get_request(self) -> tuple[socket.socket, Any]:
         if len(self.strangers) >= _MOST_STRANGERS and not self._drop_oldest_stranger():
@@ -314,10 +315,12 @@ class _Handler(socketserver.BaseRequestHandler):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with contextlib.suppress(OSError):
             connection.settimeout(_PROOF_SECONDS)
-            if not self.prove():
+            name = self.prove()
+            if name is None:
                 return
             connection.settimeout(None)
             self.server.connections.add(connection)
+            self.server.names.add(name)
             self.server.strangers.pop(connection, None)
             while True:
                 operation, key_length, length, bound = _REQUEST.unpack(
@@ -335,22 +338,21 @@ class _Handler(socketserver.BaseRequestHandler):
                 sign, answer = self.put(key, value) if operation == _SET else self.find(key, bound)
                 self.answer(sign, answer)
 
-    def prove(self) -> bool:
-        """Whether the client proved the job key; it then has this end's proof too."""
+    def prove(self) -> bytes | None:
+        """The name of a client that proved the job key. It then has this end's proof, too."""
         mine = os.urandom(_CHALLENGE_BYTES)
         self.answer(_FOUND, mine)
         who, theirs, proof = _PROOF.unpack(_receive(self.request, _PROOF.size))
         challenges = mine + theirs
         if hmac.compare_digest(proof, _proof(self.server.key, b"client", challenges)):
-            self.server.names.add(who)
             self.answer(_FOUND, _proof(self.server.key, b"server", challenges))
-            return True
+            return bytes(who)
         name = who.rstrip(b"\0").decode(errors="replace")
         address = self.client_address[0].removeprefix("::ffff:")
         shown = "".join(each if each.isprintable() else "?" for each in name)
         why = self.server.note_refusal(f"at {address}, by its own words {shown!r}")
         self.answer(_REFUSED, why.encode())
-        return False
+        return None
 
     def answer(self, sign: bytes, value: bytes) -> None:
         self.request.sendall(_ANSWER.pack(sign, len(value)) + value)

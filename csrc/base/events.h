@@ -19,11 +19,12 @@ namespace hetcomm {
 // Owns the descriptor that a system call returned. Throws Error(transport) if the call failed.
 inline Descriptor own_descriptor(int descriptor, const char* what) {
   if (descriptor >= 0) return Descriptor(descriptor);
-  const bool none_left = errno == EMFILE || errno == ENFILE;
+  const int error = errno;
+  const bool refused = error == EPERM || error == EACCES || error == ENOSYS;
   throw Error(Code::transport,
-              std::string("cannot make ") + what + ": " + std::strerror(errno) +
-                  (none_left ? "; raise the descriptor limit (ulimit -n)"
-                             : "; see what refuses the system call, such as a seccomp filter"));
+              std::string("cannot make ") + what + ": " + std::strerror(error) +
+                  (refused ? "; see what refuses the system call, such as a seccomp filter"
+                           : "; raise the descriptor limit (ulimit -n)"));
 }
 
 // This process may still have so many descriptors; `what` needs them. Throws Error(transport).

@@ -11,8 +11,8 @@
 
 namespace hetcomm {
 
-// A thread that runs `life()`. The system keeps 15 characters of the name. Throws Error(transport)
-// if the system permits no further thread.
+// A thread that runs `life()`. `name`: a literal of at most 15 characters. Throws Error(vendor) if
+// the system permits no further thread: a limit of this rank is the consequence of no other rank.
 template <typename Life>
 std::thread start_thread(const char* name, Life life) {
   try {
@@ -21,10 +21,10 @@ std::thread start_thread(const char* name, Life life) {
       life();
     });
   } catch (const std::system_error& error) {
-    throw Error(Code::transport, std::string("cannot start the thread \"") + name +
-                                     "\": " + error.what() +
-                                     "; raise the limit of processes (ulimit -u, or pids.max of "
-                                     "the control group)");
+    throw Error(Code::vendor, std::string("cannot start the thread \"") + name +
+                                  "\": " + error.what() +
+                                  "; raise the limit of processes (ulimit -u, or pids.max of "
+                                  "the control group) or of addresses (ulimit -v)");
   }
 }
 

@@ -164,7 +164,7 @@ class Executor {
   void launch(RunQueue& queue, const std::function<void()>& call);
   // The deputy stands in for the progress thread while that thread is in a native library.
   void deputy_loop();
-  void start_helpers();  // deputy and watcher; throws Error(transport)
+  void start_helpers();  // deputy and watcher; throws Error(vendor)
   // lock.cc
   void note_timeout(std::chrono::nanoseconds timeout);
   void look_at_lock();

@@ -139,7 +139,7 @@ void FlightRecorder::end_step(uint64_t number, int index) {
 }
 
 void FlightRecorder::keep_under_way(uint64_t number, int index, const Step& step) {
-  add(number, index, &step, Event::stand);
+  add(number, index, &step, Event::under_way);
 }
 
 std::vector<RecordedOperation> FlightRecorder::read() const {

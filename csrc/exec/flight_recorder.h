@@ -81,7 +81,7 @@ class FlightRecorder {
     Code code = Code::ok;
     std::array<char, 28> algorithm{};
   };
-  enum class Event : uint8_t { begin, end, stand };
+  enum class Event : uint8_t { begin, end, under_way };
   struct StepEvent {
     uint64_t number = 0;
     uint64_t at = 0;  // ticks

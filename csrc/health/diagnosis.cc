@@ -40,18 +40,18 @@ std::string steps_text(const RankState& state, const RecordedOperation& operatio
 
 std::string rank_text(const RankState& state) {
   if (!state.note.empty()) return state.note;
-  std::vector<const RecordedOperation*> pending;
+  std::vector<const RecordedOperation*> unfinished;
   const RecordedOperation* last = nullptr;
   for (const RecordedOperation& one : state.operations) {
     if (one.ended < 0 || one.failed()) {
-      pending.push_back(&one);
+      unfinished.push_back(&one);
     } else {
       last = &one;
     }
   }
   std::string text;
-  for (size_t i = 0; i < std::min(pending.size(), kMostOperations); ++i) {
-    const RecordedOperation& one = *pending[i];
+  for (size_t i = 0; i < std::min(unfinished.size(), kMostOperations); ++i) {
+    const RecordedOperation& one = *unfinished[i];
     text += (text.empty() ? "" : "; ") +
             (one.failed() ? std::string("failed (") + name(one.code) + ") in " : "in ") +
             describe(one.call, one.user_tag) + " for " +
@@ -59,8 +59,8 @@ std::string rank_text(const RankState& state) {
                 std::max<int64_t>((one.failed() ? one.ended : state.now) - one.submitted, 0))) +
             steps_text(state, one);
   }
-  text += and_more(pending.size() - std::min(pending.size(), kMostOperations));
-  if (pending.empty()) text = "in no operation";
+  text += and_more(unfinished.size() - std::min(unfinished.size(), kMostOperations));
+  if (unfinished.empty()) text = "in no operation";
   if (last != nullptr) {
     text += "; the last over is " + describe(last->call, last->user_tag) + ", " +
             since(state, last->ended) + " ago";

@@ -136,9 +136,11 @@ def _shared_memory(ranks: int, facts: dict[str, Any]) -> list[_Row]:
         found.append(
             (
                 Severity.warning,
-                "/dev/shm cannot be written",
+                "/dev/shm " + ("cannot be written" if facts["shm_size"] else "is missing"),
                 "a writable /dev/shm for UCX's shared memory",
-                "mount -o remount,rw,mode=1777 /dev/shm",
+                "mount -o remount,rw,mode=1777 /dev/shm"
+                if facts["shm_size"]
+                else "mkdir -p /dev/shm && mount -t tmpfs -o mode=1777 tmpfs /dev/shm",
             )
         )
     elif facts["shm_free"] < needed:

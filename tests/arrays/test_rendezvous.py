@@ -242,7 +242,11 @@ def test_a_rank_that_starts_late_learns_why_rank_0_failed() -> None:
         )
         for rank, wrong in enumerate(({"HETCOMM_ISA": "pdp11"}, {}))
     ]  # fmt: skip
-    for rank, said in enumerate(process.communicate(timeout=BOUND)[0] for process in ranks):
+    with contextlib.ExitStack() as ends:
+        for process in ranks:
+            ends.callback(process.kill)
+        printed = [process.communicate(timeout=BOUND)[0] for process in ranks]
+    for rank, said in enumerate(printed):
         seconds, why = said.split(maxsplit=1)
         assert why.startswith("rank 0 on ") and 'got "pdp11"' in why, f"rank {rank}: {said}"
         assert float(seconds) < 50, "the whole timeout has passed"

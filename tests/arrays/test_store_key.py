@@ -38,11 +38,12 @@ def test_a_client_with_another_key_is_refused_at_once(
     with pytest.raises(hetcomm.TransportError, match="its job key differs from that of process"):
         client(server, key, "rank 2")
     assert time.monotonic() - begin < BOUND / 2
-    with pytest.raises(TimeoutError, match=f"'rank 2 on {socket.gethostname()}'") as waiting:
+    name = f"rank 2, process {os.getpid()} on {socket.gethostname()}"
+    with pytest.raises(TimeoutError, match=f"'{name}'") as waiting:
         client(server).get("member/2", timedelta(seconds=0.1))
     assert "could not prove its job key" in str(waiting.value)
     assert "HETCOMM_JOB_KEY_FILE" in str(waiting.value)
-    assert "rank 2 on" in caplog.text
+    assert name in caplog.text
 
 
 def test_a_server_without_the_key_is_refused() -> None:

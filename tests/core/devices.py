@@ -225,15 +225,20 @@ def loaded(vendor: str) -> None:
     add = (_core.Dtype.float32, _core.ReduceOp.sum)
     kernels.reduce(*add, 0, [0], 0, 0)
     gate = Gate(device, busy)
-    launch = threading.Thread(
-        target=lambda: kernels.reduce(*add, target, [source], count, stream), daemon=True
-    )
+    launched: list[bool] = []
+
+    def reduce() -> None:
+        kernels.reduce(*add, target, [source], count, stream)
+        launched.append(True)
+
+    launch = threading.Thread(target=reduce, daemon=True)
     launch.start()
     launch.join(BOUND / 4)
     waits = launch.is_alive()
     gate.open()
     launch.join(BOUND)
     finish(device, stream)
+    assert launched, "expected the launch to succeed; it raised"
     assert not waits, "expected the launch to return while another stream is busy; it waited"
 
 

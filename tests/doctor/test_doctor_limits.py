@@ -37,6 +37,9 @@ def test_dev_shm_must_be_writable() -> None:
     (text,) = found(shm_writable=False, shm_free=0)
     assert text.startswith("warning [0] /dev/shm cannot be written")
     assert "remount,rw" in text
+    (text,) = found(shm_writable=False, shm_free=0, shm_size=0)
+    assert text.startswith("warning [0] /dev/shm is missing")
+    assert "mount -t tmpfs" in text
 
 
 def test_memory_must_hold_the_slots() -> None:

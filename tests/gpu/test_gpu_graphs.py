@@ -1,4 +1,4 @@
-"""CUDA graphs record operations that NCCL carries alone. All other operations raise an error."""
+"""CUDA graphs capture operations that NCCL carries alone. All other operations raise an error."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ os.setuid(65534)
 resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
 try:
     _core.make_transport("ucx")
-except _core.TransportError as error:
+except _core.VendorError as error:
     print(error)
 """
     command = [sys.executable, "-P", "-c", program]

@@ -27,8 +27,9 @@ namespace {
 constexpr int64_t kHugePage = 2 << 20;
 // Every rank of a host maps every arena: those of 64 ranks fit into the 128 TiB of addresses.
 constexpr int64_t kMostBytes = int64_t{1} << 40;
-// Where the process may have few addresses, most stay for other ranks' arenas and all else.
-constexpr rlim_t kPartOfAddresses = 8;
+// Where the process may have few addresses, an arena takes this part. A process maps the arenas of
+// all ranks of its host, and its own once more: of 8 ranks 9/16.
+constexpr rlim_t kPartOfAddresses = 16;
 
 Error unavailable(uint64_t bytes, const std::string& got) {
   return Error(Code::vendor,
@@ -62,8 +63,12 @@ Arena::Arena() {
   bytes_ = std::min(round_up((pages > 0 ? pages : 1 << 20) * page_size(), kHugePage), kMostBytes);
   const auto limit = lowest_limit();
   if (limit && limit->bytes < static_cast<int64_t>(bytes_)) {
-    bytes_ = std::max(limit->bytes / kHugePage, int64_t{1}) * kHugePage;
-    limit_ = limit->name;
+    bytes_ = limit->bytes / kHugePage * kHugePage;
+    limit_ = std::string(" within ") + limit->name;
+    if (bytes_ == 0) {
+      problem_ = "no room for a huge page" + limit_;
+      return;
+    }
   }
   descriptor_ = make_memory_file("hetcomm", static_cast<int64_t>(bytes_));
   struct stat found{};
@@ -98,7 +103,7 @@ std::shared_ptr<void> Arena::allocate(size_t bytes) {
   if (bytes >= kHugePage) most = std::min(most, static_cast<uint64_t>(available_memory()));
   if (bytes > most) {
     throw unavailable(bytes, format_bytes(static_cast<int64_t>(most)) + " available" +
-                                 (limit_.empty() ? "" : " within " + limit_));
+                                 (most == bytes_ ? limit_ : ""));
   }
   const uint64_t rounded = round_up(bytes > 0 ? bytes : 1, page_size());
   uint64_t offset;
@@ -139,7 +144,7 @@ uint64_t Arena::reserve(uint64_t bytes, uint64_t alignment) {
     if (begin + length > offset + bytes) free_[offset + bytes] = begin + length - offset - bytes;
     return offset;
   }
-  throw unavailable(bytes, "no range of addresses that is free");
+  throw unavailable(bytes, "no range of addresses that is free" + limit_);
 }
 
 void Arena::release(uint64_t offset, uint64_t bytes) {

@@ -14,8 +14,9 @@
 namespace hetcomm::shm {
 
 // This process's shared allocations: ranges of one file in memory, as large as the machine's memory
-// (up to 1 TiB), without pages at first. The file has no name, so nothing is left behind. Other
-// processes of the user open it through /proc. Thread-safe. Kept until the process ends.
+// (up to 1 TiB, and to what the limits of the process permit), without pages at first. The file has
+// no name, so nothing is left behind. Other processes of the user open it through /proc.
+// Thread-safe. Kept until the process ends.
 class Arena {
  public:
   Arena();
@@ -55,7 +56,7 @@ class Arena {
   uint64_t device_ = 0;
   uint64_t inode_ = 0;
   uint64_t bytes_ = 0;
-  std::string limit_;  // of the process that bounds the arena, or empty
+  std::string limit_;  // " within ulimit -v", if that bounds the arena
   std::string problem_;
   std::atomic<std::byte*> base_{nullptr};
   std::mutex mutex_;

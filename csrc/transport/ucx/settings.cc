@@ -147,9 +147,10 @@ std::string net_devices(const std::vector<std::string>& interfaces, const UcxLib
 std::string working_shared_memory() {
   std::vector<std::string> refused;
   std::string why;
-  if (access("/dev/shm", W_OK | X_OK) != 0) {
+  const std::string folder = environment_variable("UCX_POSIX_DIR").value_or("/dev/shm");
+  if (access(folder.c_str(), W_OK | X_OK) != 0) {
     refused.push_back("posix");
-    why += std::string("; /dev/shm cannot be written: ") + std::strerror(errno);
+    why += "; " + folder + " cannot be written: " + std::strerror(errno);
   }
   const int segment = shmget(IPC_PRIVATE, 1, IPC_CREAT | 0600);
   if (segment < 0) {
@@ -210,7 +211,8 @@ ucp_config_t* read_configuration(const std::vector<std::string>& interfaces, boo
     std::for_each(std::begin(kOlderTcpOnly), std::end(kOlderTcpOnly), take);
   std::vector<Setting> wanted(std::begin(kSettings), std::end(kSettings));
   wanted.push_back({"NET_DEVICES", devices.c_str(), !rdma});
-  const std::string transports = rdma ? working_shared_memory() : "tcp";
+  const bool chosen = environment_variable("UCX_TLS").has_value();
+  const std::string transports = !rdma ? "tcp" : chosen ? "" : working_shared_memory();
   if (!transports.empty()) wanted.push_back({"TLS", transports.c_str(), !rdma});
   for (const Setting& setting : wanted) {
     const auto is_set = environment_variable((std::string("UCX_") + setting.key).c_str());
