@@ -126,7 +126,7 @@ def without_shared_memory(folder: Path) -> None:
 
 
 def few_addresses(folder: Path) -> None:
-    """As batch systems set by `ulimit -v`; an eighth is below this machine's memory."""
+    """As batch systems set by `ulimit -v`. An arena gets 512 MiB of that."""
     resource.setrlimit(resource.RLIMIT_AS, (8 * GIB, 8 * GIB))
 
 
