@@ -15,7 +15,7 @@ import ranks
 from ranks import Rank
 from report import Report, parser
 
-CASES = ("copies", "order", "between_streams", "memory", "damage", "fork")
+CASES = ("copies", "order", "between_streams", "memory", "damage", "loaded", "fork")
 PROGRAM = Path(__file__).resolve().parents[2] / "tests" / "core" / "devices.py"
 ROUNDS = 5
 

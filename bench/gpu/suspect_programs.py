@@ -201,7 +201,7 @@ def graphs(rank: int, size: int, native: bool) -> Figures:
 def refused_graphs(rank: int, size: int, native: bool) -> Figures:
     """Graphs refuse what the host moves, and the group continues."""
     for text in refused(rank, size, not native):
-        assert "while a graph is being recorded" in text, text
+        assert "while a graph is being captured" in text, text
     return {}
 
 

@@ -171,6 +171,7 @@ class _Server:
         self.values: dict[bytes, bytes] = {b"key": b"value"}
         self.changed = threading.Condition()
         self.connections: set[Any] = set()
+        self.names: set[bytes] = set()
         self.strangers: dict[Any, float] = {}
         self.refused = ""
 
@@ -181,8 +182,8 @@ class _Server:
 class _Proven(tcp_store._Handler):
     """A client that has proven the key, and never waits."""
 
-    def prove(self) -> bool:
-        return True
+    def prove(self) -> bytes:
+        return b"rank 1"
 
     def find(self, key: bytes, bound: float) -> tuple[bytes, bytes]:
         return super().find(key, 0.0)

@@ -1,4 +1,4 @@
-"""Operations recorded into graphs of an emulated device's stream.
+"""Operations captured into graphs of an emulated device's stream.
 
 Operations that a native library carries alone are replayed. Operations that the host moves are
 rejected, and the group stays usable.
