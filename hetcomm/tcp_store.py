@@ -12,6 +12,7 @@ import socketserver
 import struct
 import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -205,9 +206,7 @@ class TcpStoreServer:
 
     def wait_until_left(self, others: int, bound: float) -> None:
         """Waits until at most `others` connections are open, for at most `bound` seconds."""
-        deadline = time.monotonic() + bound
-        while len(self._server.connections) > others and time.monotonic() < deadline:
-            time.sleep(_RETRY)
+        _wait(lambda: len(self._server.connections) <= others, bound)
 
     def processes(self) -> int:
         """The number of processes that have come so far."""
@@ -215,9 +214,13 @@ class TcpStoreServer:
 
     def wait_until_came(self, processes: int, bound: float) -> None:
         """Waits until so many processes have come, for at most `bound` seconds."""
-        deadline = time.monotonic() + bound
-        while self.processes() < processes and time.monotonic() < deadline:
-            time.sleep(_RETRY)
+        _wait(lambda: self.processes() >= processes, bound)
+
+
+def _wait(until: Callable[[], bool], bound: float) -> None:
+    deadline = time.monotonic() + bound
+    while not until() and time.monotonic() < deadline:
+        time.sleep(_RETRY)
 
 
 class _Server(socketserver.ThreadingTCPServer):

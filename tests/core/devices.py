@@ -182,14 +182,21 @@ def fork(vendor: str) -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-def damage(vendor: str) -> None:
-    """Encoded elements that were changed on their way decode to NaNs, by a device with kernels."""
+def with_kernels(vendor: str) -> tuple[_core.Device, _core.DeviceKernels] | None:
+    """None, and the reason in the output, if the device cannot run kernels."""
     device = _core.Device.open(vendor, 0)
     try:
-        kernels = _core.DeviceKernels.of(device)
+        return device, _core.DeviceKernels.of(device)
     except _core.VendorError as error:
         print(error)
+        return None
+
+
+def damage(vendor: str) -> None:
+    """Encoded elements that were changed on their way decode to NaNs, by a device with kernels."""
+    if (opened := with_kernels(vendor)) is None:
         return
+    device, kernels = opened
     stream, count, header = device.make_stream(), 10_000, 64
     float32 = _core.Dtype.float32
     values = np.random.default_rng(3).normal(size=count).astype(np.float32)
@@ -214,12 +221,9 @@ def damage(vendor: str) -> None:
 
 def loaded(vendor: str) -> None:
     """A call with nothing to do loads a kernel, so that a launch waits for no other work."""
-    device = _core.Device.open(vendor, 0)
-    try:
-        kernels = _core.DeviceKernels.of(device)
-    except _core.VendorError as error:
-        print(error)
+    if (opened := with_kernels(vendor)) is None:
         return
+    device, kernels = opened
     busy, stream, count = device.make_stream(), device.make_stream(), 1000
     source, target = device.allocate(4 * count), device.allocate(4 * count)
     add = (_core.Dtype.float32, _core.ReduceOp.sum)

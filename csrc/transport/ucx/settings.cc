@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <mutex>
 
 #include "base/config.h"
 #include "base/joined.h"
@@ -144,7 +143,7 @@ std::string net_devices(const std::vector<std::string>& interfaces, const UcxLib
 
 // UCX's TLS without the kinds of shared memory that this system refuses. UCX fails with "Shared
 // memory error" or "Out of memory" where a permitted kind does not work. Empty if all work.
-std::string working_shared_memory() {
+std::string working_transports() {
   std::vector<std::string> refused;
   std::string why;
   const std::string folder = environment_variable("UCX_POSIX_DIR").value_or("/dev/shm");
@@ -160,11 +159,8 @@ std::string working_shared_memory() {
     shmctl(segment, IPC_RMID, nullptr);
   }
   if (refused.empty()) return "";
-  static std::once_flag once;
-  std::call_once(once, [&] {
-    log(LogLevel::warning, "UCX does without the shared memory " + joined(refused) +
-                               ", so messages inside the host may be slower" + why);
-  });
+  log(LogLevel::warning, "UCX does without the shared memory " + joined(refused) +
+                             ", so messages inside the host may be slower" + why);
   return "^" + joined(refused, ",");
 }
 
@@ -211,9 +207,12 @@ ucp_config_t* read_configuration(const std::vector<std::string>& interfaces, boo
     std::for_each(std::begin(kOlderTcpOnly), std::end(kOlderTcpOnly), take);
   std::vector<Setting> wanted(std::begin(kSettings), std::end(kSettings));
   wanted.push_back({"NET_DEVICES", devices.c_str(), !rdma});
-  const bool chosen = environment_variable("UCX_TLS").has_value();
-  const std::string transports = !rdma ? "tcp" : chosen ? "" : working_shared_memory();
-  if (!transports.empty()) wanted.push_back({"TLS", transports.c_str(), !rdma});
+  if (!rdma) {
+    wanted.push_back({"TLS", "tcp", true});
+  } else if (!environment_variable("UCX_TLS")) {
+    static const std::string working = working_transports();  // one warning in a process
+    if (!working.empty()) wanted.push_back({"TLS", working.c_str()});
+  }
   for (const Setting& setting : wanted) {
     const auto is_set = environment_variable((std::string("UCX_") + setting.key).c_str());
     if (is_set && !setting.over_environment) continue;
