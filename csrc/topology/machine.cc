@@ -70,6 +70,8 @@ std::map<std::string, std::string> read_addresses() {
   return addresses;
 }
 
+constexpr unsigned route_up = 0x1, route_rejects = 0x200;  // flags of linux/route.h
+
 std::set<std::string> read_default_routes() {
   std::set<std::string> interfaces;
   std::ifstream file("/proc/net/route");
@@ -81,10 +83,24 @@ std::set<std::string> read_default_routes() {
     unsigned flags = 0;
     fields >> interface >> destination >> gateway >> std::hex >> flags >> skipped >> skipped >>
         skipped >> mask;
-    constexpr unsigned up = 0x1;
-    if (destination == "00000000" && mask == "00000000" && (flags & up) != 0) {
+    if (destination == "00000000" && mask == "00000000" && (flags & route_up) != 0) {
       interfaces.insert(interface);
     }
+  }
+  return interfaces;
+}
+
+std::set<std::string> read_default_routes_of_ipv6() {
+  std::set<std::string> interfaces;
+  std::ifstream file("/proc/net/ipv6_route");
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream fields(line);
+    std::string destination, prefix, skipped, interface;
+    unsigned flags = 0;
+    fields >> destination >> prefix >> skipped >> skipped >> skipped >> skipped >> skipped >>
+        skipped >> std::hex >> flags >> interface;
+    const bool usable = (flags & (route_up | route_rejects)) == route_up;
+    if (prefix == "00" && usable) interfaces.insert(interface);
   }
   return interfaces;
 }
@@ -120,6 +136,7 @@ Machine Machine::current() {
   Machine machine;
   machine.addresses = read_addresses();
   machine.default_routes = read_default_routes();
+  machine.default_routes.merge(read_default_routes_of_ipv6());
   machine.requested = split_list(setting("HETCOMM_SOCKET_IFNAME", ""));
   if (auto root = setting("HETCOMM_SYSFS_ROOT")) {
     machine.sysfs = *root;

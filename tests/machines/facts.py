@@ -41,6 +41,7 @@ def facts() -> dict[str, object]:
         "control": Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip(),
         "control groups": Path("/sys/fs/cgroup").exists(),
         "IPv6": _works(lambda: socket.socket(socket.AF_INET6).close()),
+        "IPv4 network": len(Path("/proc/net/route").read_text().splitlines()) > 1,
         "own name": _works(lambda: socket.getaddrinfo(socket.gethostname(), None)),
         "localhost": _works(lambda: socket.getaddrinfo("localhost", None)),
     }

@@ -148,6 +148,21 @@ def without_ipv6(folder: Path) -> None:
     seccomp.refuse_sockets(socket.AF_INET6)
 
 
+def ipv6_alone(folder: Path) -> None:
+    """Two interfaces. The second has the default route."""
+    _enter(kernel.NEW_NET)
+    without_checks = 0x02  # IFA_F_NODAD: the address is usable at once
+    with IPRoute() as here:
+        for number in range(2):
+            here.link("add", ifname=f"eth{number}", kind="veth", peer=f"other{number}")
+            for name in (f"eth{number}", f"other{number}"):
+                here.link("set", index=here.link_lookup(ifname=name)[0], state="up")
+            index = here.link_lookup(ifname=f"eth{number}")[0]
+            address = f"fd00:0:0:{number}::5"
+            here.addr("add", index=index, address=address, prefixlen=64, flags=without_checks)
+        here.route("add", dst="::/0", gateway="fd00:0:0:1::1", oif=index, family=socket.AF_INET6)
+
+
 def unresolved_name(folder: Path) -> None:
     _enter(kernel.NEW_NET | kernel.NEW_UTS | kernel.NEW_MOUNT)
     socket.sethostname("in-no-list-of-names")
@@ -226,6 +241,12 @@ MACHINES = {
     "few addresses": Machine(few_addresses, {"bytes of addresses": 8 * GIB}),
     "read-only HOME": Machine(read_only_home, {"writable HOME": False}, needs=_MOUNTS),
     "no IPv6": Machine(without_ipv6, {"IPv6": False}, needs=_NAMESPACES),
+    "IPv6 alone": Machine(
+        ipv6_alone,
+        {"IPv4 network": False},
+        needs=_NAMESPACES,
+        says={"topo": ("├── eth1: ethernet",)},  # the first of two
+    ),
     "a host name that does not resolve": Machine(
         unresolved_name, {"own name": False, "localhost": False}, needs=_NAMESPACES
     ),
