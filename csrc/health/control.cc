@@ -2,7 +2,6 @@
 
 #include "health/control.h"
 
-#include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -15,6 +14,7 @@
 #include "base/packing.h"
 #include "base/sha256.h"
 #include "base/status.h"
+#include "health/socket_address.h"
 
 namespace hetcomm {
 namespace {
@@ -36,18 +36,6 @@ const char* const kHeartbeat = "";  // a record without a body
 
 std::string record(int origin, uint64_t number, const std::string& news) {
   return Packer().put(static_cast<uint64_t>(origin)).put(number).put(news).take();
-}
-
-std::string name_of(int descriptor) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof address;
-  char host[NI_MAXHOST] = "";
-  auto* peer = reinterpret_cast<sockaddr*>(&address);
-  if (getpeername(descriptor, peer, &length) != 0 ||
-      getnameinfo(peer, length, host, sizeof host, nullptr, 0, NI_NUMERICHOST) != 0) {
-    return "a stranger";
-  }
-  return host;
 }
 
 }  // namespace
@@ -101,10 +89,13 @@ void ControlPlane::send(Connection& connection, const std::string& record) {
 
 void ControlPlane::poll() {
   accept_waiting();
+  const auto now = Clock::now();
   for (size_t i = 0; i < connections_.size(); ++i) {
     Connection& connection = *connections_[i];
+    if (hetcomm::delivered(connection.descriptor)) connection.delivered = now;
     if (connection.open()) write(connection);
     if (connection.open()) read(connection);
+    if (connection.knock >= 0) take_answer(connection);
   }
   drop_unproven();
   std::erase_if(connections_, [](const auto& one) { return !one->open(); });
@@ -126,14 +117,17 @@ std::vector<ControlPlane::Silence> ControlPlane::silences() const {
   const auto now = Clock::now();
   for (const auto& connection : connections_) {
     if (!connection->proven()) continue;
-    const auto host = silence_of_host(connection->descriptor);
-    const auto process =
-        std::chrono::duration_cast<std::chrono::milliseconds>(now - connection->heard);
+    const auto since = [&](Clock::time_point then) {
+      return std::chrono::duration_cast<std::chrono::milliseconds>(now - then);
+    };
+    const auto host =
+        std::min(std::max(silence_of_host(connection->descriptor), since(connection->delivered)),
+                 since(connection->answered));
+    const auto process = since(connection->heard);
     const auto [found, first] = by_peer.try_emplace(connection->peer());
     Silence& silence = found->second;
     silence = {connection->peer(), first ? host : std::min(host, silence.host),
-               first ? process : std::min(process, silence.process), false};
-    silence.long_silent = silence.process > long_silence_;
+               first ? process : std::min(process, silence.process)};
   }
   std::vector<Silence> found;
   for (const auto& [peer, silence] : by_peer) found.push_back(silence);
@@ -224,8 +218,8 @@ void ControlPlane::refuse(const Connection& connection, const std::string& why) 
   // A flood of strangers would fill the log: the first few, then ever fewer.
   if (++refused_ > kFirstRefusals && (refused_ & (refused_ - 1)) != 0) return;
   log(LogLevel::warning,
-      "control connection of " + name_of(connection.descriptor) + " refused, the " +
-          std::to_string(refused_) + ". one: " + why,
+      "control connection of " + peer_address(connection.descriptor).value_or("a stranger") +
+          " refused, the " + std::to_string(refused_) + ". one: " + why,
       rank_);
 }
 

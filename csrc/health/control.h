@@ -85,13 +85,17 @@ class ControlPlane {
   // Sends neighbours a heartbeat, which does not wake their processes. A process that has long been
   // silent reads none, so it gets ever fewer: they never fill its kernel's buffer.
   void beat();
-  // How long a neighbour has given no sign of life over any of its connections.
+  // How long a neighbour has given no sign of life over any of its connections. A host that sends
+  // and acknowledges nothing gives none: it does not get what this rank sends.
   struct Silence {
     int peer;
     std::chrono::milliseconds host, process;
-    bool long_silent;  // too few heartbeats to judge the host by
   };
   std::vector<Silence> silences() const;
+  // Asks the host of a silent neighbour for a sign of life by a new connection, which has no
+  // back-off behind it. poll() takes the answer. Without an answer within 0.2 s and a round trip, a
+  // knock makes way for the next one.
+  void knock(int peer);
   // The connections to neighbours that lack news, and what they wait for.
   std::vector<pollfd> pending_output() const;
   // The hosts of all neighbours have everything that was sent.
@@ -105,10 +109,13 @@ class ControlPlane {
     Session session;
     std::string in, out;
     Clock::time_point since = Clock::now();
-    Clock::time_point heard{};    // the last record, once proven
-    Clock::time_point beaten{};   // the last heartbeat to it
-    bool wakes_for_news = false;  // but not for heartbeats
-    bool second = false;          // a second connection made here, which may fail
+    Clock::time_point heard{};   // the last record, once proven
+    Clock::time_point beaten{};  // the last heartbeat to it
+    ProcessDescriptor knock{};   // a connection that the peer's host has not answered yet
+    Clock::time_point knocked{}, answered{};
+    Clock::time_point delivered = Clock::now();  // the peer's host had everything
+    bool wakes_for_news = false;                 // but not for heartbeats
+    bool second = false;                         // a second connection made here, which may fail
 
     int peer() const { return session.peer(); }  // -1: a stranger
     bool open() const { return descriptor >= 0; }
@@ -125,6 +132,9 @@ class ControlPlane {
   bool accept_waiting(int listener);
   int strangers() const;
   bool drop_oldest_stranger();
+  Listener listener_of(const Connection& connection) const;
+  static void take_answer(Connection& connection);
+  static void end_knock(Connection& connection, int error);
   void watch_listeners(bool on);
   void warn_once(bool& warned, const std::string& text);
   void drop_unproven();
@@ -147,12 +157,12 @@ class ControlPlane {
   int rank_, size_;
   Owner& owner_;
   const std::chrono::seconds bound_ = peer_timeout();
-  const std::chrono::seconds long_silence_ = std::max(8 * bound_, std::chrono::seconds(30));
   std::vector<ProcessDescriptor> listeners_;
   bool listeners_watched_ = true;
   bool warned_of_strangers_ = false, warned_of_descriptors_ = false;
   int refused_ = 0;  // connections of strangers
   std::string contact_, group_key_;
+  std::map<int, std::vector<Listener>> listeners_of_neighbours_;
   std::vector<std::unique_ptr<Connection>> connections_;
   std::map<int, std::vector<std::string>>
       waiting_;  // records for neighbours that proved nothing yet

@@ -2,6 +2,7 @@
 // strangers.
 
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -26,6 +27,7 @@ constexpr auto kProofBound = std::chrono::seconds(10), kNeighbourBound = std::ch
 // With this many strangers, one of this age is dropped for a newer connection.
 constexpr auto kMinStrangerAge = std::chrono::seconds(1);
 constexpr int kMaxStrangers = 64;
+constexpr auto kKnockBound = std::chrono::milliseconds(200);
 
 [[noreturn]] void fail(const std::string& what) {
   throw Error(Code::transport, what + ": " + std::strerror(errno));
@@ -35,6 +37,7 @@ constexpr int kMaxStrangers = 64;
 // accepted.
 [[noreturn]] void fail_to_connect(int rank, int peer, const std::string& contact, int error) {
   const bool ended = error == ECONNREFUSED || error == ECONNRESET;
+  const bool loopback = contact.starts_with("127.") || contact.starts_with("::1 ");
   throw Error(Status(
       ended ? Code::peer_failed : Code::transport,
       "rank " + std::to_string(rank) + " on " + host_name() + " cannot connect to rank " +
@@ -42,7 +45,9 @@ constexpr int kMaxStrangers = 64;
           (ended ? "its process has ended or given up, see its own log; or a firewall rejects "
                    "the port; or the address leads to another host"
                  : "check that this host reaches the address") +
-          ", choose the interface with HETCOMM_SOCKET_IFNAME",
+          (loopback ? ", for the loopback reaches its own host only, and the rank's host has no "
+                      "better address; see \"hetcomm topo\" there"
+                    : ", choose the interface with HETCOMM_SOCKET_IFNAME"),
       rank, peer));
 }
 
@@ -125,8 +130,9 @@ void ControlPlane::connect(const std::vector<Neighbour>& ranks, const std::strin
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_ || !neighbour(peer)) continue;
     waiting_[peer];
+    listeners_of_neighbours_[peer] = listeners_of(peer, ranks[peer].contact);
     if (peer < rank_) continue;
-    std::vector<Listener>& all = listeners[peer] = listeners_of(peer, ranks[peer].contact);
+    std::vector<Listener>& all = listeners[peer] = listeners_of_neighbours_[peer];
     const auto first = std::find_if(all.begin(), all.end(), [&](const Listener& listener) {
       return listener.address == ranks[peer].first;
     });
@@ -172,6 +178,46 @@ void ControlPlane::connect(const std::vector<Neighbour>& ranks, const std::strin
   for (const auto& connection : connections_) {
     if (connection->second) begin(*connection);
   }
+}
+
+// Where the peer listens on the address of the other end.
+Listener ControlPlane::listener_of(const Connection& connection) const {
+  const std::vector<Listener>& all = listeners_of_neighbours_.at(connection.peer());
+  const auto address = peer_address(connection.descriptor);
+  const auto same = [&](const Listener& one) { return address && one.address == *address; };
+  const auto found = std::find_if(all.begin(), all.end(), same);
+  return found == all.end() ? all.front() : *found;
+}
+
+// TCP doubles the time between attempts to send again. After an outage of 0.7 s it tries again only
+// 1.4 s after the beginning of the outage. A new connection tries at once.
+void ControlPlane::knock(int peer) {
+  const auto now = Clock::now();
+  for (auto& connection : connections_) {
+    if (connection->peer() != peer || !connection->proven()) continue;
+    const auto wait = kKnockBound + round_trip(connection->descriptor);
+    if (now - connection->knocked < wait) continue;
+    const Listener listener = listener_of(*connection);
+    SocketAddress to(listener.address, listener.port);
+    connection->knock = to.make_socket();
+    connection->knocked = now;
+    if (connection->knock < 0) continue;
+    const int error = ::connect(connection->knock, to.get(), to.length) == 0 ? 0 : errno;
+    if (error != EINPROGRESS) end_knock(*connection, error);
+  }
+}
+
+void ControlPlane::take_answer(Connection& connection) {
+  pollfd answer{connection.knock, POLLOUT, 0};
+  if (::poll(&answer, 1, 0) > 0) end_knock(connection, take_error(connection.knock));
+}
+
+// A refusal is a sign of life, too.
+void ControlPlane::end_knock(Connection& connection, int error) {
+  if (error == 0 || error == ECONNREFUSED || error == ECONNRESET) {
+    connection.answered = Clock::now();
+  }
+  connection.knock = ProcessDescriptor();
 }
 
 int ControlPlane::strangers() const {

@@ -17,6 +17,7 @@ constexpr auto kBeat = Monitor::interval * 4 / 5;
 // A rank that looked less often than this was stopped or starved itself. It judges no other rank by
 // the time that it was away. If all ranks stop at once, none of them judges another.
 constexpr auto kLongestAbsence = 2 * Monitor::interval;
+constexpr int kPollsInBound = 20;  // while a host is in doubt
 // A line in the log about one silent rank in this time.
 constexpr auto kQuiet = 60s;
 
@@ -30,9 +31,13 @@ void Health::check_silence() {
     control_.beat();
   }
   if (now - regular_since_ < bound_) return;
-  for (const auto& [peer, host, process, long_silent] : control_.silences()) {
+  for (const auto& [peer, host, process] : control_.silences()) {
     if (departures_.count(peer) > 0) continue;
-    if (host >= bound_ - Monitor::interval && !long_silent) {  // else keep-alive judges
+    if (host >= bound_ / 2 + Monitor::interval / 2) {  // keep-alive asks after half the bound
+      control_.knock(peer);
+      executor_.poll_by(now + bound_ / kPollsInBound);
+    }
+    if (host >= bound_) {
       fail(Status(Code::peer_failed,
                   "rank " + std::to_string(peer) +
                       " is unreachable: its host, or the network to "

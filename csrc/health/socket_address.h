@@ -1,9 +1,11 @@
 #pragma once
 
 #include <arpa/inet.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <optional>
 #include <string>
 
 #include "base/process_descriptor.h"
@@ -46,6 +48,19 @@ struct SocketAddress {
                                             : reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port);
   }
 };
+
+// The IP address of the other end of a connection.
+inline std::optional<std::string> peer_address(int descriptor) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  char host[NI_MAXHOST] = "";
+  auto* peer = reinterpret_cast<sockaddr*>(&address);
+  if (getpeername(descriptor, peer, &length) != 0 ||
+      getnameinfo(peer, length, host, sizeof host, nullptr, 0, NI_NUMERICHOST) != 0) {
+    return std::nullopt;
+  }
+  return host;
+}
 
 // The error of a connection, which the kernel reports once; 0 if there is none.
 inline int take_error(int descriptor) {

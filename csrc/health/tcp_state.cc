@@ -30,6 +30,11 @@ std::chrono::milliseconds silence_of_host(int descriptor) {
   return std::chrono::milliseconds(std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv));
 }
 
+std::chrono::microseconds round_trip(int descriptor) {
+  tcp_info info{};
+  return std::chrono::microseconds(read_info(descriptor, info) ? info.tcpi_rtt : 0);
+}
+
 bool delivered(int descriptor) {
   tcp_info info{};
   if (!read_info(descriptor, info) || info.tcpi_state == TCP_CLOSE) return true;
@@ -38,14 +43,12 @@ bool delivered(int descriptor) {
 }
 
 void enable_keep_alive(int descriptor, std::chrono::seconds bound) {
-  const int on = 1, probes = 9;  // the last bound below comes first
-  const int idle = std::clamp(static_cast<int>(bound.count()) / 2, 1, 3600);
-  const auto unacknowledged = static_cast<unsigned>(3000 * bound.count());
+  const int on = 1, seconds = static_cast<int>(bound.count());
+  const int idle = std::clamp(seconds / 2, 1, 3600), probes = 3 * seconds / idle - 1;
   setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
   setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, &idle, sizeof idle);
   setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
-  setsockopt(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged, sizeof unacknowledged);
 }
 
 void acknowledge_at_once(int descriptor) {
