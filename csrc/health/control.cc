@@ -92,7 +92,11 @@ void ControlPlane::poll() {
   const auto now = Clock::now();
   for (size_t i = 0; i < connections_.size(); ++i) {
     Connection& connection = *connections_[i];
-    if (hetcomm::delivered(connection.descriptor)) connection.delivered = now;
+    const int64_t acknowledged = connection.sent - unacknowledged(connection.descriptor);
+    if (acknowledged == connection.sent || acknowledged > connection.acknowledged) {
+      connection.progressed = now;
+    }
+    connection.acknowledged = acknowledged;
     if (connection.open()) write(connection);
     if (connection.open()) read(connection);
     if (connection.knock >= 0) take_answer(connection);
@@ -120,9 +124,10 @@ std::vector<ControlPlane::Silence> ControlPlane::silences() const {
     const auto since = [&](Clock::time_point then) {
       return std::chrono::duration_cast<std::chrono::milliseconds>(now - then);
     };
-    const auto host =
-        std::min(std::max(silence_of_host(connection->descriptor), since(connection->delivered)),
-                 since(connection->answered));
+    const auto unheard = silence_of_host(connection->descriptor);
+    auto host = std::max(unheard, since(connection->progressed));
+    // A firewall may answer for a host that is gone. TCP sends again within twice an outage.
+    if (unheard < 3 * bound_) host = std::min(host, since(connection->answered));
     const auto process = since(connection->heard);
     const auto [found, first] = by_peer.try_emplace(connection->peer());
     Silence& silence = found->second;
@@ -162,7 +167,7 @@ bool ControlPlane::delivered() const {
   for (const auto& [peer, records] : waiting_) by_peer[peer] = records.empty();
   for (const auto& one : connections_) {
     if (one->proven())
-      by_peer[one->peer()] |= one->out.empty() && hetcomm::delivered(one->descriptor);
+      by_peer[one->peer()] |= one->out.empty() && unacknowledged(one->descriptor) == 0;
   }
   return std::all_of(by_peer.begin(), by_peer.end(), [](const auto& one) { return one.second; });
 }
@@ -175,6 +180,7 @@ void ControlPlane::write(Connection& connection) {
     if (sent <= 0 && errno != EAGAIN && errno != EWOULDBLOCK) connection.out.clear();
     if (sent <= 0) return;  // an error is noticed when reading
     connection.out.erase(0, static_cast<size_t>(sent));
+    connection.sent += sent;
   }
 }
 

@@ -93,7 +93,7 @@ class ControlPlane {
   };
   std::vector<Silence> silences() const;
   // Asks the host of a silent neighbour for a sign of life by a new connection, which has no
-  // back-off behind it. poll() takes the answer. Without an answer within 0.2 s and a round trip, a
+  // back-off behind it. poll() takes the answer. Without an answer within 0.1 s and a round trip, a
   // knock makes way for the next one.
   void knock(int peer);
   // The connections to neighbours that lack news, and what they wait for.
@@ -113,9 +113,11 @@ class ControlPlane {
     Clock::time_point beaten{};  // the last heartbeat to it
     ProcessDescriptor knock{};   // a connection that the peer's host has not answered yet
     Clock::time_point knocked{}, answered{};
-    Clock::time_point delivered = Clock::now();  // the peer's host had everything
-    bool wakes_for_news = false;                 // but not for heartbeats
-    bool second = false;                         // a second connection made here, which may fail
+    int64_t sent = 0, acknowledged = 0;  // bytes
+    // The peer's host acknowledged more, or all.
+    Clock::time_point progressed = Clock::now();
+    bool wakes_for_news = false;  // but not for heartbeats
+    bool second = false;          // a second connection made here, which may fail
 
     int peer() const { return session.peer(); }  // -1: a stranger
     bool open() const { return descriptor >= 0; }

@@ -27,7 +27,7 @@ constexpr auto kProofBound = std::chrono::seconds(10), kNeighbourBound = std::ch
 // With this many strangers, one of this age is dropped for a newer connection.
 constexpr auto kMinStrangerAge = std::chrono::seconds(1);
 constexpr int kMaxStrangers = 64;
-constexpr auto kKnockBound = std::chrono::milliseconds(200);
+constexpr auto kKnockBound = std::chrono::milliseconds(100);
 
 [[noreturn]] void fail(const std::string& what) {
   throw Error(Code::transport, what + ": " + std::strerror(errno));
@@ -120,6 +120,7 @@ void ControlPlane::start_connecting(int peer, const Listener& listener, bool sec
 void ControlPlane::begin(Connection& connection) {
   set_no_delay(connection.descriptor);
   enable_keep_alive(connection.descriptor, bound_);
+  outlast_outages(connection.descriptor);
   owner_.watch(connection.descriptor);
 }
 

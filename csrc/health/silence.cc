@@ -30,7 +30,7 @@ void Health::check_silence() {
     last_beat_ = now;
     control_.beat();
   }
-  if (now - regular_since_ < bound_) return;
+  if (!cause_.ok() || now - regular_since_ < bound_) return;
   for (const auto& [peer, host, process] : control_.silences()) {
     if (departures_.count(peer) > 0) continue;
     if (host >= bound_ / 2 + Monitor::interval / 2) {  // keep-alive asks after half the bound
@@ -41,7 +41,7 @@ void Health::check_silence() {
       fail(Status(Code::peer_failed,
                   "rank " + std::to_string(peer) +
                       " is unreachable: its host, or the network to "
-                      "it, has given no sign of life for " +
+                      "it, has given no sign of life, or acknowledged nothing, for " +
                       format_seconds(host) +
                       "; look at the host and its network, or raise HETCOMM_PEER_TIMEOUT",
                   rank_, peer));

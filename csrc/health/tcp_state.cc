@@ -35,11 +35,11 @@ std::chrono::microseconds round_trip(int descriptor) {
   return std::chrono::microseconds(read_info(descriptor, info) ? info.tcpi_rtt : 0);
 }
 
-bool delivered(int descriptor) {
+int64_t unacknowledged(int descriptor) {
   tcp_info info{};
-  if (!read_info(descriptor, info) || info.tcpi_state == TCP_CLOSE) return true;
-  int unacknowledged = 0;
-  return ioctl(descriptor, SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0;
+  if (!read_info(descriptor, info) || info.tcpi_state == TCP_CLOSE) return 0;
+  int bytes = 0;
+  return ioctl(descriptor, SIOCOUTQ, &bytes) == 0 ? bytes : 0;
 }
 
 void enable_keep_alive(int descriptor, std::chrono::seconds bound) {
@@ -49,6 +49,11 @@ void enable_keep_alive(int descriptor, std::chrono::seconds bound) {
   setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
   setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, &idle, sizeof idle);
   setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
+void outlast_outages(int descriptor) {
+  const unsigned milliseconds = 3 * 86'400'000;
+  setsockopt(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds);
 }
 
 void acknowledge_at_once(int descriptor) {

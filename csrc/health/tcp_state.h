@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 
 namespace hetcomm {
 
@@ -18,14 +19,17 @@ std::chrono::milliseconds silence_of_host(int descriptor);
 // The smoothed time of a round trip to the peer's host. Zero if the kernel cannot tell.
 std::chrono::microseconds round_trip(int descriptor);
 
-// The peer's host has everything that was sent, or the connection is over.
-bool delivered(int descriptor);
+// The bytes that were sent and not acknowledged. Zero if the connection is over.
+int64_t unacknowledged(int descriptor);
 
 // The kernel asks an idle peer for a sign of life after half of `bound`. An idle connection to a
-// host that vanishes ends after about three times `bound`. TCP_USER_TIMEOUT would end others, too.
-// But Linux counts that time from an earlier outage of this host's own link (seen with 6.18), and
-// ends a connection that has been silent for 0.4 s.
+// host that vanishes ends after about three times `bound`.
 void enable_keep_alive(int descriptor, std::chrono::seconds bound);
+
+// The kernel ends the connection only three days after the last answer. Linux may count that time
+// from an earlier outage of this host's own link (seen with 6.18). With a bound of seconds Linux
+// then ends a connection that has been silent for 0.4 s.
+void outlast_outages(int descriptor);
 
 // This host acknowledges what has arrived without the usual delay of up to 40 ms.
 void acknowledge_at_once(int descriptor);

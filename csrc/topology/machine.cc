@@ -90,7 +90,9 @@ std::set<std::string> read_default_routes() {
   return interfaces;
 }
 
-std::set<std::string> read_default_routes_of_ipv6() {
+// Of interfaces whose address is an IPv6 one.
+std::set<std::string> read_ipv6_default_routes(
+    const std::map<std::string, std::string>& addresses) {
   std::set<std::string> interfaces;
   std::ifstream file("/proc/net/ipv6_route");
   for (std::string line; std::getline(file, line);) {
@@ -100,7 +102,10 @@ std::set<std::string> read_default_routes_of_ipv6() {
     fields >> destination >> prefix >> skipped >> skipped >> skipped >> skipped >> skipped >>
         skipped >> std::hex >> flags >> interface;
     const bool usable = (flags & (route_up | route_rejects)) == route_up;
-    if (prefix == "00" && usable) interfaces.insert(interface);
+    const auto address = addresses.find(interface);
+    const bool chosen =
+        address != addresses.end() && address->second.find(':') != std::string::npos;
+    if (prefix == "00" && usable && chosen) interfaces.insert(interface);
   }
   return interfaces;
 }
@@ -136,7 +141,7 @@ Machine Machine::current() {
   Machine machine;
   machine.addresses = read_addresses();
   machine.default_routes = read_default_routes();
-  machine.default_routes.merge(read_default_routes_of_ipv6());
+  machine.default_routes.merge(read_ipv6_default_routes(machine.addresses));
   machine.requested = split_list(setting("HETCOMM_SOCKET_IFNAME", ""));
   if (auto root = setting("HETCOMM_SYSFS_ROOT")) {
     machine.sysfs = *root;

@@ -17,7 +17,7 @@ struct Machine {
   std::string verbs;
   // By interface: the IPv4 address, else a global IPv6 address, with its prefix length if known.
   std::map<std::string, std::string> addresses;
-  std::set<std::string> default_routes;  // interfaces with a default route
+  std::set<std::string> default_routes;  // interfaces whose address has a default route
   std::vector<std::string> requested;    // take exactly these, in this order; empty: choose
 
   // This machine. HETCOMM_SYSFS_ROOT names a recorded tree instead of /sys, HETCOMM_SOCKET_IFNAME

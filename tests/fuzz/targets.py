@@ -138,9 +138,7 @@ def _probe(data: bytes) -> None:
     path.write_bytes(data[1:])
     try:
         machine = _core.Machine(str(_tree()), {"eth0": "198.18.0.1/24", "lo": "127.0.0.1"})
-        _core.probe_nics(machine)
-        _core.explain_nics(machine)
-        _core.nic_warnings(machine)
+        _core.explain_nics(machine)  # chooses, explains and warns
     finally:
         path.write_bytes(before)
 
