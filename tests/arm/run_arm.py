@@ -87,9 +87,11 @@ def make_compiler(machine: arm_files.Machine) -> Path:
 
 
 def environment(*folders: Path) -> dict[str, str]:
-    """Of a program of the emulated machine that finds modules in these folders, too."""
+    """Of a program of the emulated machine that finds modules in these folders, too. The current
+    folder has a package for this machine, and does not count."""
     found = [PACKAGE.parent, *folders]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(map(str, found))}
+    variables = {"PYTHONPATH": os.pathsep.join(map(str, found)), "PYTHONSAFEPATH": "1"}
+    return os.environ | variables
 
 
 def main() -> int:

@@ -154,7 +154,7 @@ def test_members_in_different_network_namespaces_share_an_island() -> None:
         ])  # fmt: skip
 
     child = fork(elsewhere)
-    island = _core.ShmIsland(name, 0, 2, timeout=20.0)
+    island = _core.ShmIsland(name, 0, 2, timeout=100.0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert island is not None and name not in offered()
 

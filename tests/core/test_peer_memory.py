@@ -80,6 +80,7 @@ def test_an_unopenable_arena_is_copied_through_slots() -> None:
         assert "shared allocations are copied like other memory: rank 4 cannot" in warned
 
 
+@pytest.mark.needs("limits of addresses")
 def test_an_unmappable_arena_is_copied_through_slots() -> None:
     """One member lacks address space. No call fails, and all go through slots."""
     limit = """

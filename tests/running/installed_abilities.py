@@ -134,8 +134,14 @@ def gpu() -> str:
 def driverless_runtime() -> str:
     if why := lacking("absence of NVIDIA's driver"):
         return why
-    found = list(Path("/usr/local").glob("cuda*/lib64/libcudart.so.1[1-9]"))
-    return "" if found else "no libcudart below /usr/local/cuda*/lib64"
+    found = sorted(Path("/usr/local").glob("cuda*/lib64/libcudart.so.1[1-9]"))
+    if not found:
+        return "no libcudart below /usr/local/cuda*/lib64"
+    try:
+        ctypes.CDLL(str(found[-1]))
+    except OSError as error:  # such as a library for another processor
+        return str(error)
+    return ""
 
 
 @probe("absence of NVIDIA's driver")

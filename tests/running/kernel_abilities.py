@@ -77,6 +77,24 @@ def namespaces() -> str:
     return text.strip()
 
 
+@probe("limits of addresses")
+def limits_of_addresses() -> str:
+    """`ulimit -v` bounds what a process maps, which qemu's emulation of a processor ignores."""
+    program = """
+import mmap, resource
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+try:
+    mmap.mmap(-1, 2 << 30)
+    print("mapped")
+except OSError:
+    print("refused")
+"""
+    done = python(program)
+    if done.stdout.strip() not in ("mapped", "refused"):
+        raise RuntimeError(done.stdout + done.stderr)
+    return "" if done.stdout.strip() == "refused" else "a process maps more than its limit"
+
+
 @probe("user namespaces")
 def user_namespaces() -> str:
     return _forbidden(NEWNET, NOBODY)

@@ -257,10 +257,11 @@ struct Moved {};  // without arithmetic
 
 #ifndef HETCOMM_HOST
 // One step of Markstein's, from the rounded inverse, gives the rounded quotient, unless the rest is
-// a subnormal. These signs keep that of a zero. bench/quotients.cc compares it with divisions.
+// a subnormal. These signs keep that of a zero: GCC gives a negated fmaf() of zero another one.
+// bench/quotients.cc compares it with divisions.
 HETCOMM_FUNCTION float quotient_of(float value, float divisor, float inverse) {
   const float estimate = value * inverse;
-  return fmaf(-fmaf(estimate, divisor, -value), inverse, estimate);
+  return fmaf(fmaf(estimate, divisor, -value), -inverse, estimate);
 }
 #endif
 
