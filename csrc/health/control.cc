@@ -118,12 +118,11 @@ void ControlPlane::beat() {
 
 std::vector<ControlPlane::Silence> ControlPlane::silences() const {
   std::map<int, Silence> by_peer;
-  const auto now = Clock::now();
+  const auto since = [now = Clock::now()](Clock::time_point then) {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(now - then);
+  };
   for (const auto& connection : connections_) {
     if (!connection->proven()) continue;
-    const auto since = [&](Clock::time_point then) {
-      return std::chrono::duration_cast<std::chrono::milliseconds>(now - then);
-    };
     const auto unheard = silence_of_host(connection->descriptor);
     auto host = std::max(unheard, since(connection->progressed));
     // A firewall may answer for a host that is gone. TCP sends again within twice an outage.

@@ -127,18 +127,17 @@ void ControlPlane::begin(Connection& connection) {
 void ControlPlane::connect(const std::vector<Neighbour>& ranks, const std::string& group_key,
                            const Deadline& deadline) {
   group_key_ = group_key;
-  std::map<int, std::vector<Listener>> listeners;
+  std::map<int, std::vector<Listener>>& listeners = listeners_of_neighbours_;
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_ || !neighbour(peer)) continue;
     waiting_[peer];
-    listeners_of_neighbours_[peer] = listeners_of(peer, ranks[peer].contact);
+    std::vector<Listener>& all = listeners[peer] = listeners_of(peer, ranks[peer].contact);
     if (peer < rank_) continue;
-    std::vector<Listener>& all = listeners[peer] = listeners_of_neighbours_[peer];
     const auto first = std::find_if(all.begin(), all.end(), [&](const Listener& listener) {
       return listener.address == ranks[peer].first;
     });
     if (first != all.end()) std::rotate(all.begin(), first, std::next(first));
-    start_connecting(peer, listeners[peer].front(), false);
+    start_connecting(peer, all.front(), false);
   }
   std::vector<Connection*> waiting;
   for (const auto& connection : connections_) waiting.push_back(connection.get());
@@ -170,6 +169,7 @@ void ControlPlane::connect(const std::vector<Neighbour>& ranks, const std::strin
     std::erase(waiting, nullptr);
   }
   for (const auto& [peer, all] : listeners) {
+    if (peer < rank_) continue;
     const auto wanted = [&, &second = ranks[peer].second](const Listener& listener) {
       return listener.address == second;
     };

@@ -211,6 +211,7 @@ def test_a_closed_control_port_names_its_rank() -> None:
     for result in results:
         assert result.peer == 2, result
         assert "cannot connect to rank 2 at 127.0.0.1" in str(result), result
+        assert "the loopback reaches its own host only" in str(result), result
         assert "its process has ended or given up" in str(result), result
 
 

@@ -7,11 +7,16 @@ import os
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 from pyroute2 import IPRoute
 
 import hetcomm
+
+sys.path.append(str(Path(__file__).parents[2] / "injection"))
+
+from network_change import make
 
 PAUSE = 4.0  # seconds between outages, longer than TCP waits before it sends again
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -20,12 +25,11 @@ over = threading.Event()
 
 def interrupt() -> None:
     with IPRoute() as routes:
-        index = routes.link_lookup(ifname="eth0")[0]
         for seconds in map(float, sys.argv[1:]):
             time.sleep(PAUSE)
-            routes.link("set", index=index, state="down")
+            make(routes, "down", "eth0", ())
             time.sleep(seconds)
-            routes.link("set", index=index, state="up")
+            make(routes, "up", "eth0", ())
     time.sleep(PAUSE)
     over.set()
 
