@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
+from typing import NoReturn
 
 import typer
 
@@ -39,12 +42,39 @@ app.command()(profile)
 app.command()(plan)
 
 
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
 def main() -> None:
-    """Runs the command line. An error of hetcomm's becomes one line and exit status 2."""
+    """Runs the command line. An error of hetcomm's, or of a full disk, becomes one line and exit
+    status 2."""
     from hetcomm import _core
 
     try:
-        app()
+        try:
+            app()
+        finally:
+            flush_output()
     except _core.Error as error:
-        print(f"hetcomm: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        fail(str(error))
+    except BrokenPipeError:  # the reader has seen enough
+        raise SystemExit(1) from None
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        fail(f"cannot write: {error}; free disk space and run the command again")
+
+
+def flush_output() -> None:
+    """Drops output that a full disk does not take. Python would try again at its end."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
+
+
+def fail(text: str) -> NoReturn:
+    print(f"hetcomm: {text}", file=sys.stderr)
+    raise SystemExit(2)
