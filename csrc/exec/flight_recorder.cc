@@ -91,9 +91,12 @@ void FlightRecorder::count(const Entry& entry) {
   }
   totals.bytes += bytes;
   if (!synchronizes(collective)) return;
-  const auto time = static_cast<int64_t>(ticks);
-  arrivals_.add(call.sequence, time);
-  fastest_.add(collective, dtype, static_cast<int64_t>(call.count), bytes, time);
+  arrivals_.add({.sequence = call.sequence,
+                 .begin = static_cast<int64_t>(entry.submitted),
+                 .time = static_cast<int64_t>(ticks),
+                 .count = static_cast<int64_t>(call.count),
+                 .collective = collective,
+                 .dtype = dtype});
 }
 
 std::array<Totals, kCollectives> FlightRecorder::totals() const {
@@ -103,17 +106,13 @@ std::array<Totals, kCollectives> FlightRecorder::totals() const {
   return totals;
 }
 
-std::vector<Arrival> FlightRecorder::arrivals() const {
+std::vector<Arrival> FlightRecorder::arrivals(uint64_t since, size_t each) const {
   const TickScale scale;
-  std::vector<Arrival> found = arrivals_.read();
-  for (Arrival& one : found) one.time = scale.ns(static_cast<uint64_t>(one.time));
-  return found;
-}
-
-std::vector<Fastest> FlightRecorder::take_fastest() {
-  const TickScale scale;
-  std::vector<Fastest> found = fastest_.take();
-  for (Fastest& one : found) one.time = scale.ns(static_cast<uint64_t>(one.time));
+  std::vector<Arrival> found = arrivals_.read(since, each);
+  for (Arrival& one : found) {
+    one.begin = scale.clock_ns(static_cast<uint64_t>(one.begin));
+    one.time = scale.ns(static_cast<uint64_t>(one.time));
+  }
   return found;
 }
 
@@ -128,6 +127,7 @@ void FlightRecorder::add(uint64_t number, int index, const Step* step, Event eve
   one.kind = step->kind;
   one.bytes = bytes_of(*step);
   one.peer = step->peer;
+  one.tag = step->tag;
 }
 
 void FlightRecorder::begin_step(uint64_t number, int index, const Step& step) {
@@ -181,8 +181,12 @@ std::vector<RecordedOperation> FlightRecorder::read() const {
     if (event.event == Event::end) {
       if (known) at->end = ns(event.at);  // else its begin is overwritten
     } else if (!known) {
-      steps.insert(at, {event.index, event.kind, event.peer, event.bytes,
-                        event.event == Event::begin ? ns(event.at) : -1});
+      steps.insert(at, {.index = event.index,
+                        .kind = event.kind,
+                        .peer = event.peer,
+                        .tag = event.tag,
+                        .bytes = event.bytes,
+                        .begin = event.event == Event::begin ? ns(event.at) : -1});
     }
   }
   return operations;

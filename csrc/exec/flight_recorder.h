@@ -17,8 +17,8 @@ namespace hetcomm {
 struct RecordedStep {
   int index = 0;
   const StepKind* kind = nullptr;
-  int peer = -1;      // of a message
-  int64_t bytes = 0;  // of a message, or of the target
+  int peer = -1, tag = 0;  // of a message
+  int64_t bytes = 0;       // of a message, or of the target
   int64_t begin = -1, end = -1;
 };
 
@@ -64,9 +64,9 @@ class FlightRecorder {
 
   // Since the group began, by collective. Times in ns.
   std::array<Totals, kCollectives> totals() const;
-  // Calls of collectives that synchronize() and succeeded. Times in ns.
-  std::vector<Arrival> arrivals() const;
-  std::vector<Fastest> take_fastest();
+  // A sample of the calls that succeeded, of collectives that synchronize; see Arrivals::read().
+  // Times in ns.
+  std::vector<Arrival> arrivals(uint64_t since, size_t each) const;
 
  private:
   static constexpr size_t kSteps = 16;
@@ -87,7 +87,7 @@ class FlightRecorder {
     uint64_t at = 0;  // ticks
     const StepKind* kind = nullptr;
     int64_t bytes = 0;
-    int32_t index = 0, peer = -1;
+    int32_t index = 0, peer = -1, tag = 0;
     Event event = Event::begin;
   };
 
@@ -100,7 +100,6 @@ class FlightRecorder {
   uint64_t submitted_ = 0, added_ = 0;
   std::array<Totals, kCollectives> totals_{};
   Arrivals arrivals_;
-  FastestCalls fastest_;
 };
 
 }  // namespace hetcomm

@@ -27,75 +27,50 @@ struct Totals {
   uint64_t ticks = 0;  // from submission to end
 };
 
-// How long one call of a collective took here. Ranks compare the same calls: the rank that arrived
-// last took the least time.
+// One call of a collective on this rank. Ranks compare the same calls: which rank began last, and
+// how long the collective took from then on.
 struct Arrival {
   uint64_t sequence = 0;
-  int64_t time = 0;  // ticks, ns for readers
+  int64_t begin = 0, time = 0;  // ticks; for readers ns of Clock, and ns
+  int64_t count = 0;
+  Collective collective = Collective::all_reduce;
+  Dtype dtype = Dtype::float32;
 };
 
 // A sample of calls that ranks with equal histories have in common, although they look at slightly
-// different moments: of the calls whose number is an odd multiple of 2^n, the last few for each n.
+// different moments. Half of all calls belong to the first level, a quarter to the second, and so
+// on. Each level keeps its last calls. Fibonacci hashing (Knuth, TAOCP 6.4) of the number chooses
+// the level, so each call of a loop gets its share of each level.
 class Arrivals {
  public:
-  void add(uint64_t sequence, int64_t time) {
-    const size_t level =
-        std::min<size_t>(static_cast<size_t>(std::countr_zero(sequence + 1)), kLevels - 1);
-    levels_[level][((sequence + 1) >> (level + 1)) % kEach] = {sequence + 1, time};
+  static constexpr size_t kEach = 32;  // calls of a level
+
+  void add(const Arrival& one) {
+    constexpr uint64_t golden = 0x9E3779B97F4A7C15;  // 2^64 / 1.618
+    const auto zeros = static_cast<size_t>(std::countl_zero(one.sequence * golden));
+    Level& level = levels_[std::min(zeros, kLevels - 1)];
+    level.calls[level.added++ % kEach] = one;
   }
-  // Those in memory. Sequence numbers as of the calls.
-  std::vector<Arrival> read() const {
+  // Calls from the number `since` on, the last ones of each level, at most `each`.
+  std::vector<Arrival> read(uint64_t since, size_t each) const {
     std::vector<Arrival> found;
-    for (const auto& level : levels_) {
-      for (const Arrival& one : level) {
-        if (one.sequence > 0) found.push_back({one.sequence - 1, one.time});
+    for (const Level& level : levels_) {
+      const uint64_t kept = std::min<uint64_t>({level.added, kEach, each});
+      for (uint64_t i = level.added - kept; i < level.added; ++i) {
+        const Arrival& one = level.calls[i % kEach];
+        if (one.sequence >= since) found.push_back(one);
       }
     }
     return found;
   }
 
  private:
-  static constexpr size_t kLevels = 24, kEach = 8;
-  std::array<std::array<Arrival, kEach>, kLevels> levels_{};  // sequence + 1; 0: none yet
-};
-
-// The fastest call of one collective and size class since the last look: that of a rank that waited
-// for none.
-struct Fastest {
-  Collective collective = Collective::all_reduce;
-  Dtype dtype = Dtype::float32;
-  int64_t count = 0;   // of the fastest call
-  int64_t time = 0;    // ticks, ns for readers
-  uint64_t calls = 0;  // 0: none
-};
-
-// By collective and power of two in bytes; only long calls.
-class FastestCalls {
- public:
-  static constexpr int kSmallest = 18;  // log2 of the bytes
-  void add(Collective collective, Dtype dtype, int64_t count, uint64_t bytes, int64_t time) {
-    const int size_class = std::bit_width(bytes) - 1;
-    if (size_class < kSmallest) return;
-    Fastest& one = calls_[static_cast<size_t>(collective)][std::min<size_t>(
-        static_cast<size_t>(size_class - kSmallest), kClasses - 1)];
-    if (one.calls++ > 0 && time >= one.time) return;
-    one = {collective, dtype, count, time, one.calls};
-  }
-  // Forgets them.
-  std::vector<Fastest> take() {
-    std::vector<Fastest> found;
-    for (auto& classes : calls_) {
-      for (Fastest& one : classes) {
-        if (one.calls > 0) found.push_back(one);
-        one = {};
-      }
-    }
-    return found;
-  }
-
- private:
-  static constexpr size_t kClasses = 16;
-  std::array<std::array<Fastest, kClasses>, kCollectives> calls_{};
+  static constexpr size_t kLevels = 24;
+  struct Level {
+    uint64_t added = 0;
+    std::array<Arrival, kEach> calls;
+  };
+  std::array<Level, kLevels> levels_;
 };
 
 }  // namespace hetcomm

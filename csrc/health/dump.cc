@@ -76,7 +76,7 @@ std::shared_ptr<Dump> Dump::begin(const std::string& why, bool every_step) {
   dump->awaited_ = live.size();
   for (const auto& group : live) {
     const auto detail = every_step ? Inquiry::Detail::steps : Inquiry::Detail::operations;
-    group->inquire(why, detail, [dump](const GroupState& state) {
+    group->inquire(why, {.detail = detail}, [dump](const GroupState& state) {
       std::lock_guard lock(dump->mutex_);
       dump->groups_.push_back(state);
       --dump->awaited_;

@@ -81,7 +81,7 @@ class Health : public Monitor, private ControlPlane::Owner {
   // or within this call: when all have answered, or after a second with what came by then.
   // Thread-safe; without any lock.
   using Inquired = std::function<void(const GroupState&)>;
-  void inquire(const std::string& why, Inquiry::Detail detail, Inquired done);
+  void inquire(const std::string& why, const Inquiry& inquiry, Inquired done);
   // Looks for stragglers and slow paths every so often, on rank 0. Comes before begin().
   void watch_pace(Predicted predicted, std::chrono::nanoseconds period);
   GroupTotals totals();
@@ -154,7 +154,7 @@ class Health : public Monitor, private ControlPlane::Owner {
   struct Asked;
   // Gives the inquiry its asker and its number.
   std::shared_ptr<Asked> ask(const std::string& why, Inquiry inquiry, Inquired done);
-  RankState own_state(Inquiry::Detail detail);
+  RankState own_state(const Inquiry& inquiry);
   void on_inquiry(int from, const Inquiry& inquiry);
   void on_answer(const News& news);
   void flood(std::shared_ptr<Asked> asked);

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -12,7 +14,7 @@
 #include "base/log.h"
 #include "health/dump.h"
 #include "health/health.h"
-#include "health/pace.h"
+#include "health/path_rates.h"
 
 namespace hetcomm {
 namespace {
@@ -28,8 +30,30 @@ constexpr auto kTurn = 20ms;
 // A rank that leaves a failed group waits so long for an inquiry of another rank.
 constexpr auto kFirstInquiryBound = 150ms;
 constexpr size_t kRememberedInquiries = 64;
+// Each rank of a larger group tells fewer calls of its pace, because neighbours pass on all
+// answers.
+constexpr int kMostTalkative = 128;  // ranks
+constexpr size_t kFewestOfLevel = 8;
 
 int64_t now_ns() { return Clock::now().time_since_epoch().count(); }
+
+// Of ranks with one clock, the most exact answer counts for all. Copies of a virtual machine may
+// have clocks of one name, which differ.
+void share_clocks(GroupState& state) {
+  std::map<std::string, GroupState::Answer> best;
+  for (const auto& answer : state.answers) {
+    if (!answer) continue;
+    const auto [found, first] = best.try_emplace(answer->state.clock, *answer);
+    if (!first && answer->error < found->second.error) found->second = *answer;
+  }
+  for (auto& answer : state.answers) {
+    if (!answer) continue;
+    const GroupState::Answer& exact = best.at(answer->state.clock);
+    if (std::abs(answer->offset - exact.offset) > answer->error + exact.error) continue;
+    answer->offset = exact.offset;
+    answer->error = exact.error;
+  }
+}
 
 }  // namespace
 
@@ -56,7 +80,7 @@ void Health::introduce(std::string group, std::vector<RankPlace> places) {
   clock_ = clock_name();
 }
 
-RankState Health::own_state(Inquiry::Detail detail) {
+RankState Health::own_state(const Inquiry& inquiry) {
   RankState state{.rank = rank_,
                   .process = static_cast<uint64_t>(getpid()),
                   .clock = clock_,
@@ -70,10 +94,10 @@ RankState Health::own_state(Inquiry::Detail detail) {
     return state;
   }
   if (!queue_->failure.ok()) state.failure = queue_->failure.text();
-  if (detail == Inquiry::Detail::pace) {
-    state.arrivals = queue_->recorder.arrivals();
-    state.fastest = queue_->recorder.take_fastest();
-    state.rates = path_rates(queue_->recorder.read());
+  if (inquiry.detail == Inquiry::Detail::pace) {
+    const size_t each = Arrivals::kEach * kMostTalkative / std::max(size_, kMostTalkative);
+    state.arrivals = queue_->recorder.arrivals(inquiry.sequence, std::max(each, kFewestOfLevel));
+    state.messages = long_messages(queue_->recorder.read(), inquiry.sequence);
     return state;
   }
   state.operations = queue_->recorder.read();
@@ -106,7 +130,7 @@ std::shared_ptr<Health::Asked> Health::ask(const std::string& why, Inquiry inqui
   state.places.resize(size_);
   state.answers.resize(size_);
   state.silent.resize(size_);
-  state.answers[rank_] = GroupState::Answer{own_state(inquiry.detail)};
+  state.answers[rank_] = GroupState::Answer{own_state(inquiry)};
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
     if (departures_.count(peer) > 0) {
@@ -121,15 +145,16 @@ std::shared_ptr<Health::Asked> Health::ask(const std::string& why, Inquiry inqui
 }
 
 void Health::flood(std::shared_ptr<Asked> asked) {
+  asked->at = Clock::now();
   control_.flood(News{.kind = News::Kind::inquiry, .inquiry = asked->inquiry}.pack());
   asked_.push_back(std::move(asked));
 }
 
-void Health::inquire(const std::string& why, Inquiry::Detail detail, Inquired done) {
+void Health::inquire(const std::string& why, const Inquiry& inquiry, Inquired done) {
   std::shared_ptr<Asked> asked;
   {
     std::lock_guard lock(mutex_);
-    asked = ask(why, {.detail = detail}, std::move(done));
+    asked = ask(why, inquiry, std::move(done));
     if (watching_ && !said_goodbye_ && !asked->awaited.empty()) {
       flood(std::move(asked));
     } else {
@@ -147,7 +172,9 @@ void Health::on_inquiry(int from, const Inquiry& inquiry) {
   if (inquirers_.size() > kRememberedInquiries) inquirers_.pop_front();
   const bool every_step = inquiry.detail == Inquiry::Detail::steps;
   const size_t most = every_step ? kMostParts * kPartBytes : kPartBytes;
-  const std::string packed = own_state(inquiry.detail).pack(most, every_step);
+  RankState own = own_state(inquiry);
+  own.now = now_ns();  // aligns clocks, so not before a wait for the lock
+  const std::string packed = own.pack(most, every_step);
   News answer{.kind = News::Kind::answer, .inquiry = inquiry, .rank = rank_};
   answer.parts = std::max<uint64_t>((packed.size() + kPartBytes - 1) / kPartBytes, 1);
   for (answer.part = 0; answer.part < answer.parts; ++answer.part) {
@@ -186,11 +213,9 @@ void Health::on_answer(const News& news) {
     asked.state.silent[news.rank] = std::string("sent a malformed state: ") + error.what();
     return;
   }
-  if (answer.state.clock != clock_) {
-    const int64_t sent = asked.at.time_since_epoch().count(), received = now_ns();
-    answer.offset = sent + (received - sent) / 2 - answer.state.now;
-    answer.error = (received - sent) / 2;
-  }
+  const int64_t sent = asked.at.time_since_epoch().count(), received = now_ns();
+  answer.offset = sent + (received - sent) / 2 - answer.state.now;
+  answer.error = (received - sent) / 2;
   asked.state.answers[news.rank] = std::move(answer);
 }
 
@@ -217,7 +242,10 @@ void Health::finish_inquiries(bool all) {
     }
     std::erase(asked_, nullptr);
   }
-  for (auto& asked : over) asked->done(asked->state);
+  for (auto& asked : over) {
+    share_clocks(asked->state);
+    asked->done(asked->state);
+  }
 }
 
 std::chrono::milliseconds Health::turn_to_inquire() const {

@@ -23,7 +23,7 @@ struct Inquiry {
   // One inquiry is enough for a failure of the group, and for a call that is close to its timeout.
   enum class Occasion : uint64_t { request, failure, timeout };
   Occasion occasion = Occasion::request;
-  uint64_t sequence = 0;  // timeout: of the call
+  uint64_t sequence = 0;  // timeout: of the call; pace: of the first call to tell
 
   auto operator<=>(const Inquiry&) const = default;
 };

@@ -1,9 +1,12 @@
 #include "health/pace.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstdlib>
 #include <map>
 
 #include "base/config.h"
+#include "health/path_rates.h"
 
 namespace hetcomm {
 namespace {
@@ -13,38 +16,78 @@ constexpr int kFewestCompared = 8;
 // rank waits for it for most of its own time in the call.
 constexpr int kOftenPercent = 60;
 constexpr int64_t kLate = 200'000;  // ns
-// A path is slow if even the fastest of so many calls takes so many times the predicted time. Of a
-// call that another rank delays, the last rank has the time without the delay.
-constexpr uint64_t kFewestCalls = 20;
+// A path is slow if even the fastest of so many calls takes so many times the predicted time, and
+// so much more. A rank can wait for a processor.
+constexpr int kFewestCalls = 20;
 constexpr int64_t kSlower = 4;
-constexpr int64_t kLongMessage = 64 << 10;  // bytes; shorter ones tell the latency alone
+constexpr int64_t kExcess = 1'000'000;     // ns
+constexpr uint64_t kLongCall = 256 << 10;  // bytes
+// Two clocks of different hosts drift apart by at most 1 ns in so many.
+constexpr int64_t kDrift = 10'000;
 
 std::string seconds(int64_t ns) { return format_seconds(std::chrono::nanoseconds(ns)); }
 
-std::string rate(int64_t bytes) { return format_bytes(bytes) + "/s"; }
+// A call that every rank told, by rank. Begins are times of the asker's clock.
+using CommonCall = std::vector<Arrival>;
 
-}  // namespace
-
-std::vector<PathRate> path_rates(const std::vector<RecordedOperation>& operations) {
-  std::map<int, PathRate> best;
-  for (const RecordedOperation& one : operations) {
-    for (const RecordedStep& step : one.steps) {
-      if (step.peer < 0 || step.kind->sends || step.begin < 0 || step.end <= step.begin ||
-          step.bytes < kLongMessage) {
-        continue;
-      }
-      PathRate& path = best[step.peer];
-      path.peer = step.peer;
-      ++path.messages;
-      const double seconds = static_cast<double>(step.end - step.begin) / 1e9;
-      path.rate =
-          std::max(path.rate, static_cast<int64_t>(static_cast<double>(step.bytes) / seconds));
+std::vector<CommonCall> common_calls(const GroupState& state) {
+  std::map<uint64_t, CommonCall> calls;
+  for (int rank = 0; rank < state.size(); ++rank) {
+    if (!state.answers[rank]) return {};
+    for (Arrival one : state.answers[rank]->state.arrivals) {
+      one.begin += state.answers[rank]->offset;
+      CommonCall& call = calls[one.sequence];
+      if (call.size() == static_cast<size_t>(rank)) call.push_back(one);  // all before have it
     }
   }
-  std::vector<PathRate> rates;
-  for (const auto& [peer, path] : best) rates.push_back(path);
-  return rates;
+  std::vector<CommonCall> common;
+  for (auto& [sequence, call] : calls) {
+    if (call.size() == state.answers.size()) common.push_back(std::move(call));
+  }
+  return common;
 }
+
+// The ranks that began last and next to last.
+std::pair<int, int> latest(const CommonCall& call) {
+  int last = 0, next = -1;
+  for (int rank = 1; rank < static_cast<int>(call.size()); ++rank) {
+    if (call[rank].begin > call[last].begin) {
+      next = last;
+      last = rank;
+    } else if (next < 0 || call[rank].begin > call[next].begin) {
+      next = rank;
+    }
+  }
+  return {last, next};
+}
+
+// Times of these ranks at about `at` compare within so many ns.
+int64_t uncertainty(const GroupState& state, int a, int b, int64_t at) {
+  const GroupState::Answer &one = *state.answers[a], &other = *state.answers[b];
+  if (one.state.clock == other.state.clock && one.offset == other.offset) return 0;
+  const int64_t age = std::abs(state.answers[state.asker]->state.now - at);
+  return one.error + other.error + age / kDrift;
+}
+
+// The time from the last begin to the last end, or less as far as clocks are uncertain. A rank can
+// end early although its data are still on their way, and one that begins early waits. But no
+// collective is faster than its fastest rank.
+int64_t least_time(const GroupState& state, const CommonCall& call) {
+  int last = 0;
+  int64_t shortest = INT64_MAX;
+  for (int rank = 0; rank < state.size(); ++rank) {
+    if (call[rank].begin + call[rank].time > call[last].begin + call[last].time) last = rank;
+    shortest = std::min(shortest, call[rank].time);
+  }
+  int64_t time = INT64_MAX;
+  for (int rank = 0; rank < state.size(); ++rank) {
+    const int64_t begin = call[rank].begin + uncertainty(state, last, rank, call[rank].begin);
+    time = std::min(time, call[last].begin + call[last].time - begin);
+  }
+  return std::max(time, shortest);
+}
+
+}  // namespace
 
 std::string Straggler::text(const GroupState& state) const {
   return state.name(rank) + " of group \"" + state.group + "\" comes last to " +
@@ -56,34 +99,20 @@ std::string Straggler::text(const GroupState& state) const {
 
 std::optional<Straggler> straggler(const GroupState& state) {
   if (state.size() < 2) return std::nullopt;
-  struct Call {
-    int ranks = 0, last = -1;
-    int64_t least = INT64_MAX, next = INT64_MAX;
-  };
-  std::map<uint64_t, Call> calls;
-  for (int rank = 0; rank < state.size(); ++rank) {
-    if (!state.answers[rank]) return std::nullopt;
-    for (const Arrival& one : state.answers[rank]->state.arrivals) {
-      Call& call = calls[one.sequence];
-      ++call.ranks;
-      if (one.time < call.least) {
-        call.next = call.least;
-        call.least = one.time;
-        call.last = rank;
-      } else {
-        call.next = std::min(call.next, one.time);
-      }
-    }
-  }
   Straggler found;
   found.last_by_rank.resize(state.size());
   std::vector<int64_t> late(state.size()), waited(state.size());
-  for (const auto& [sequence, call] : calls) {
-    if (call.ranks != state.size()) continue;
+  for (const CommonCall& call : common_calls(state)) {
     ++found.compared;
-    ++found.last_by_rank[call.last];
-    late[call.last] += call.next - call.least;
-    waited[call.last] += call.next;
+    found.newest = call.front().sequence;
+    const auto [last, next] = latest(call);
+    ++found.last_by_rank[last];
+    // Behind a slow path a rank begins late, and waits as long as the sender waits for it. The
+    // sender ends early, although it begins with the other ranks.
+    const int64_t began = call[last].begin - call[next].begin;
+    const int64_t saved = call[next].time - call[last].time;
+    late[last] += std::max<int64_t>(std::min(began, saved), 0);
+    waited[last] += call[next].time;
   }
   if (found.compared < kFewestCompared) return std::nullopt;
   const auto most = std::max_element(found.last_by_rank.begin(), found.last_by_rank.end());
@@ -96,50 +125,39 @@ std::optional<Straggler> straggler(const GroupState& state) {
 }
 
 std::string slow_collective(const GroupState& state, const Predicted& predicted) {
-  // By collective and size class, of all ranks.
-  std::map<std::pair<Collective, int>, Fastest> fastest;
-  std::map<std::pair<Collective, int>, int> ranks;
-  for (const auto& answer : state.answers) {
-    if (!answer) return "";
-    for (const Fastest& one : answer->state.fastest) {
-      const auto bytes = static_cast<uint64_t>(one.count) * size_of(one.dtype);
-      const auto key = std::make_pair(one.collective, std::bit_width(bytes));
-      ++ranks[key];
-      Fastest& all = fastest[key];
-      if (all.calls == 0 || one.time < all.time) {
-        const uint64_t calls = all.calls == 0 ? one.calls : std::min(all.calls, one.calls);
-        all = one;
-        all.calls = calls;
-      }
-    }
+  struct Fastest {
+    int64_t count = 0, time = INT64_MAX;
+    Dtype dtype = Dtype::float32;
+    int calls = 0;
+  };
+  std::map<std::pair<Collective, int>, Fastest> fastest;  // by collective and size class
+  for (const CommonCall& call : common_calls(state)) {
+    const Arrival& own = call[state.asker];
+    const uint64_t bytes = static_cast<uint64_t>(own.count) * size_of(own.dtype);
+    if (bytes < kLongCall) continue;
+    Fastest& one = fastest[{own.collective, std::bit_width(bytes)}];
+    ++one.calls;
+    const int64_t time = least_time(state, call);
+    if (time >= one.time) continue;
+    one.count = own.count;
+    one.dtype = own.dtype;
+    one.time = time;
   }
   std::string text;
   int64_t worst = kSlower;
   for (const auto& [key, one] : fastest) {
-    if (ranks[key] != state.size() || one.calls < kFewestCalls) continue;
-    const int64_t expected = predicted(one.collective, one.dtype, one.count);
-    if (expected <= 0 || one.time / expected < worst) continue;
+    if (one.calls < kFewestCalls) continue;
+    const int64_t expected = predicted(key.first, one.dtype, one.count);
+    if (expected <= 0 || one.time / expected < worst || one.time - expected < kExcess) continue;
     worst = one.time / expected;
-    text = "group \"" + state.group + "\": " + name(one.collective) + " of " +
+    text = "group \"" + state.group + "\": " + name(key.first) + " of " +
            format_bytes(one.count * static_cast<int64_t>(size_of(one.dtype))) + " takes " +
            seconds(one.time) + " at best of " + std::to_string(one.calls) + " calls, expected " +
            seconds(expected);
   }
   if (text.empty()) return text;
-  const PathRate* slowest = nullptr;
-  int receiver = 0;
-  for (int rank = 0; rank < state.size(); ++rank) {
-    for (const PathRate& one : state.answers[rank]->state.rates) {
-      if (slowest != nullptr && one.rate >= slowest->rate) continue;
-      slowest = &one;
-      receiver = rank;
-    }
-  }
-  if (slowest != nullptr) {
-    text += "; the slowest path is from " + state.name(slowest->peer) + " to " +
-            state.name(receiver) + ", " + rate(slowest->rate) + " at best of " +
-            std::to_string(slowest->messages) + " messages";
-  }
+  const std::string path = slowest_path(state);
+  if (!path.empty()) text += "; the slowest path is " + path;
   return text +
          "; measure with hetcomm bench, look at the network with hetcomm doctor, or price by "
          "hetcomm tune";

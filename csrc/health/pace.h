@@ -8,13 +8,11 @@
 
 namespace hetcomm {
 
-// The best rates of long messages among these operations, by peer.
-std::vector<PathRate> path_rates(const std::vector<RecordedOperation>& operations);
-
 // A rank that comes last to many collectives.
 struct Straggler {
   int rank = 0;
   int last = 0, compared = 0;  // calls
+  uint64_t newest = 0;         // the number of the newest call
   int64_t late = 0;  // ns after the next rank, on average of the calls to which it came last
   std::vector<int> last_by_rank;  // of each rank: the calls to which it came last
   bool persistent = false;        // late enough and often enough for a warning
@@ -27,8 +25,8 @@ std::optional<Straggler> straggler(const GroupState& state);
 
 // The predicted ns of a collective; 0 if unknown.
 using Predicted = std::function<int64_t(Collective, Dtype, int64_t count)>;
-// The collective that is slowest beside its prediction on every rank, if it is far slower, and the
-// slowest path; empty if none is.
+// The collective that is slowest beside its prediction, if it is far slower, and the slowest path;
+// empty if none is.
 std::string slow_collective(const GroupState& state, const Predicted& predicted);
 
 }  // namespace hetcomm

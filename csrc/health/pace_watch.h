@@ -2,9 +2,11 @@
 
 #include <map>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/deadline.h"
+#include "health/news.h"
 #include "health/pace.h"
 
 namespace hetcomm {
@@ -15,7 +17,8 @@ class PaceWatch {
   PaceWatch(Predicted predicted, std::chrono::nanoseconds period)
       : predicted_(std::move(predicted)), period_(period) {}
 
-  bool due();  // at most once in each period
+  // The inquiry that is due, at most one in each period.
+  std::optional<Inquiry> due();
   // Judges a state, which takes the time of pricing plans. Warns at most once in ten minutes of the
   // same rank, and of a slow path.
   void judge(const GroupState& state);
@@ -32,6 +35,7 @@ class PaceWatch {
   std::map<int, Clock::time_point> warned_;  // by rank; -1: of a slow path
   std::vector<uint64_t> late_;
   uint64_t compared_ = 0;
+  uint64_t since_ = 0;  // the number of the first call that is not yet judged
 };
 
 }  // namespace hetcomm

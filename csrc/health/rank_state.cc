@@ -123,16 +123,16 @@ std::string RankState::pack(size_t most, bool every_step) const {
       .put(failure.substr(0, kLongestText))
       .put(note.substr(0, kLongestText));
   head.put(uint64_t{arrivals.size()});
-  for (const Arrival& one : arrivals) head.put(one.sequence).put(static_cast<uint64_t>(one.time));
-  head.put(uint64_t{fastest.size()});
-  for (const Fastest& one : fastest) {
+  for (const Arrival& one : arrivals) {
+    head.put(one.sequence).put(static_cast<uint64_t>(one.begin));
+    head.put(static_cast<uint64_t>(one.time)).put(static_cast<uint64_t>(one.count));
     head.put(static_cast<uint64_t>(one.collective)).put(static_cast<uint64_t>(one.dtype));
-    head.put(static_cast<uint64_t>(one.count)).put(static_cast<uint64_t>(one.time)).put(one.calls);
   }
-  head.put(uint64_t{rates.size()});
-  for (const PathRate& one : rates) {
-    head.put(static_cast<uint64_t>(one.peer)).put(static_cast<uint64_t>(one.rate));
-    head.put(one.messages);
+  head.put(uint64_t{messages.size()});
+  for (const MessageEnd& one : messages) {
+    head.put(static_cast<uint64_t>(one.peer)).put(static_cast<uint64_t>(one.tag));
+    head.put(uint64_t{one.sends}).put(one.sequence);
+    head.put(static_cast<uint64_t>(one.bytes)).put(static_cast<uint64_t>(one.at));
   }
   std::string bytes = head.take();
   // Operations under way and failed ones come first, then the newest.
@@ -167,24 +167,22 @@ RankState RankState::unpack(const std::string& bytes, int size) {
   state.failure = from.text();
   state.note = from.text();
   for (uint64_t left = below(from, kMostSamples, "a number of calls"); left > 0; --left) {
-    const uint64_t sequence = from.number();
-    state.arrivals.push_back({sequence, std::min(unpack_amount(from), kLongestCall)});
-  }
-  for (uint64_t left = below(from, kMostSamples, "a number of calls"); left > 0; --left) {
-    Fastest one;
+    Arrival one{.sequence = from.number(), .begin = unpack_time(from)};
+    one.time = std::min(unpack_amount(from), kLongestCall);
+    one.count = unpack_amount(from);
     one.collective = static_cast<Collective>(below(from, kCollectives, "a collective"));
     one.dtype = static_cast<Dtype>(below(from, kDtypes, "a dtype"));
-    one.count = unpack_amount(from);
-    one.time = unpack_amount(from);
-    one.calls = from.number();
-    state.fastest.push_back(one);
+    state.arrivals.push_back(one);
   }
-  for (uint64_t left = below(from, kMostSamples, "a number of paths"); left > 0; --left) {
-    PathRate one;
+  for (uint64_t left = below(from, kMostSamples, "a number of messages"); left > 0; --left) {
+    MessageEnd one;
     one.peer = static_cast<int>(below(from, static_cast<uint64_t>(size), "a rank"));
-    one.rate = unpack_amount(from);
-    one.messages = from.number();
-    state.rates.push_back(one);
+    one.tag = static_cast<int>(below(from, INT32_MAX, "a tag"));
+    one.sends = below(from, 2, "a direction") == 1;
+    one.sequence = from.number();
+    one.bytes = unpack_amount(from);
+    one.at = unpack_time(from);
+    state.messages.push_back(one);
   }
   for (uint64_t left = below(from, kMostOperations + 1, "a number of operations"); left > 0;
        --left) {

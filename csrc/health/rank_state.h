@@ -9,11 +9,13 @@
 
 namespace hetcomm {
 
-// The best of the long messages from one peer.
-struct PathRate {
-  int peer = 0;
-  int64_t rate = 0;  // bytes per second
-  uint64_t messages = 0;
+// One end of a long message of a collective, for the rate of its path.
+struct MessageEnd {
+  int peer = 0, tag = 0;
+  bool sends = false;
+  uint64_t sequence = 0;  // of the collective
+  int64_t bytes = 0;
+  int64_t at = 0;  // the begin of a send, the end of a receive
 };
 
 // What one rank tells of itself when a rank of its group inquires. Times are ns of the clock of the
@@ -29,8 +31,7 @@ struct RankState {
   std::vector<RecordedOperation> operations;  // oldest first
   // Only for the watch over the group's pace, see pace.h.
   std::vector<Arrival> arrivals;
-  std::vector<Fastest> fastest;
-  std::vector<PathRate> rates;
+  std::vector<MessageEnd> messages;
 
   // Leaves out operations until the record has at most `most` bytes: those that are over first, and
   // of these the oldest first. `every_step`: packs steps that are over, too.

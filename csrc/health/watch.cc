@@ -11,15 +11,16 @@ namespace {
 
 constexpr auto kQuiet = std::chrono::minutes(10);
 constexpr int kSlowPath = -1;
+constexpr int kFewestJudged = 20;
 
 }  // namespace
 
-bool PaceWatch::due() {
+std::optional<Inquiry> PaceWatch::due() {
   std::lock_guard lock(mutex_);
   const auto now = Clock::now();
-  if (now - last_look_ < period_) return false;
+  if (now - last_look_ < period_) return std::nullopt;
   last_look_ = now;
-  return true;
+  return Inquiry{.detail = Inquiry::Detail::pace, .sequence = since_};
 }
 
 bool PaceWatch::may_warn(int subject) {
@@ -33,8 +34,10 @@ bool PaceWatch::may_warn(int subject) {
 
 void PaceWatch::judge(const GroupState& state) {
   if (const auto found = straggler(state)) {
-    {
+    // A slow job needs several looks for so many calls.
+    if (found->compared >= kFewestJudged) {
       std::lock_guard lock(mutex_);
+      since_ = found->newest + 1;
       late_.resize(found->last_by_rank.size());
       for (size_t rank = 0; rank < late_.size(); ++rank) late_[rank] += found->last_by_rank[rank];
       compared_ += found->compared;
@@ -56,12 +59,14 @@ void Health::watch_pace(Predicted predicted, std::chrono::nanoseconds period) {
 }
 
 void Health::look_at_pace() {
-  if (!pace_ || !pace_->due()) return;
+  if (!pace_) return;
+  const auto inquiry = pace_->due();
+  if (!inquiry) return;
   {
     std::lock_guard lock(mutex_);
     if (!cause_.ok() || !departures_.empty() || next_call_ == 0) return;
   }
-  inquire("the pace of the group", Inquiry::Detail::pace, [pace = pace_](const GroupState& state) {
+  inquire("the pace of the group", *inquiry, [pace = pace_](const GroupState& state) {
     run_callback([=] { run_logged([&] { pace->judge(state); }); });
   });
 }

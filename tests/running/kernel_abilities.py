@@ -13,7 +13,8 @@ from pathlib import Path
 from abilities import lacking, probe, python, tool
 
 NOBODY = 65534
-NEWNS, NEWUSER, NEWPID, NEWNET = 0x00020000, 0x10000000, 0x20000000, 0x40000000
+NEWTIME, NEWNS = 0x00000080, 0x00020000
+NEWUSER, NEWPID, NEWNET = 0x10000000, 0x20000000, 0x40000000
 FORBIDDEN = {errno.EPERM, errno.ENOSPC, errno.ENOSYS, errno.EINVAL, errno.EACCES}
 
 
@@ -113,6 +114,11 @@ def network_namespaces() -> str:
 @probe("process namespaces")
 def process_namespaces() -> str:
     return _forbidden(NEWPID)
+
+
+@probe("time namespaces")
+def time_namespaces() -> str:
+    return _forbidden(NEWTIME)
 
 
 @probe("named network namespaces")
