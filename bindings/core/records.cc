@@ -7,7 +7,9 @@
 #include "bootstrap/member.h"
 #include "bootstrap/sealed_store.h"
 #include "core/binding.h"
+#include "health/group_state.h"
 #include "health/news.h"
+#include "health/pace.h"
 #include "health/session.h"
 #include "transport/link_offers.h"
 
@@ -30,11 +32,29 @@ void open_value(const std::string& bytes) {
   SealedStore(store, 0).get("key", Deadline(std::chrono::seconds(1)));
 }
 
+// Judges a group whose ranks all tell this state. The clocks of two of them differ.
+void judge_state(const std::string& bytes) {
+  GroupState state{.places = std::vector<RankPlace>(kRanks),
+                   .answers = {},
+                   .silent = std::vector<std::string>(kRanks)};
+  GroupState::Answer answer{.state = RankState::unpack(bytes, kRanks)};
+  for (int rank = 0; rank < kRanks; ++rank) {
+    answer.offset = rank < 2 ? 0 : rank - answer.state.now;
+    answer.error = rank;
+    state.answers.emplace_back(answer);
+  }
+  diagnosis(state);
+  chrome_trace({state});
+  straggler(state);
+  slow_collective(state, [](Collective, Dtype, int64_t) { return 1; });
+}
+
 // What reads the bytes of other ranks in set-up and in health.
 using Reader = void (*)(const std::string&);
 const std::map<std::string, Reader>& readers() {
   static const auto* all = new std::map<std::string, Reader>{
       {"news", [](const std::string& bytes) { News::unpack(bytes, 1, kRanks); }},
+      {"state of a rank", judge_state},
       {"member", [](const std::string& bytes) { Member::unpack(bytes); }},
       {"connect info", [](const std::string& bytes) { ConnectInfo::unpack(bytes); }},
       {"link offers",

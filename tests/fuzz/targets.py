@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import tempfile
 import threading
 from array import array
@@ -60,6 +61,22 @@ def _news() -> list[bytes]:
         packed(7, 1, 1),
         packed(8, b"198.18.1.0/24", b"198.18.1.1", b"198.18.1.2", b"eth1 is down", b"1 Gbit/s"),
         packed(9, 7, 3, b"rank 2 on red0 has not called all_reduce"),
+    ]
+
+
+def _states() -> list[bytes]:
+    """The answer of rank 1 about its pace, and one about its operations."""
+    now = 10**12
+    head = [1, 4321, b"boot id time:[1]", now, 90, b"", b""]
+    arrivals = [part for number in range(40) for part in (number, now - 99, 50, 1 << 20, 0, 7)]
+    messages = [2, 0, 1, 5, 1 << 20, now - 90, 2, 0, 0, 5, 1 << 20, now - 80]
+    call = bytes(8) + packed(100) + bytes(8) + struct.pack("<d", 1.0) + bytes(16)
+    times = [now - 10**10, now - 10**10, 2**64 - 1]
+    step = [3, 2, 1, 400, now - 10**10, 2**64 - 1]
+    operation = [7, call, 0, b"ring", 12, 0, *times, 1, *step]
+    return [
+        packed(*head, 40, *arrivals, 2, *messages, 0),
+        packed(*head, 0, 0, 1, *operation),
     ]
 
 
@@ -269,6 +286,7 @@ def targets() -> list[Target]:
     return [
         Target("facts of a rank", _member_texts, _facts),
         Target("news", _news, _record("news")),
+        Target("state of a rank", _states, _record("state of a rank")),
         Target("member", lambda: _values("member"), _record("member")),
         Target("connect info", lambda: _values("named", 1), _record("connect info")),
         Target("link offers", _offers, _record("link offers")),
