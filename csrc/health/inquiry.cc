@@ -40,18 +40,19 @@ int64_t now_ns() { return Clock::now().time_since_epoch().count(); }
 // Of ranks with one clock, the most exact answer counts for all. Copies of a virtual machine may
 // have clocks of one name, which differ.
 void share_clocks(GroupState& state) {
-  std::map<std::string, GroupState::Answer> best;
+  std::map<std::string, std::pair<int64_t, int64_t>> exact;  // error and offset, by clock
   for (const auto& answer : state.answers) {
     if (!answer) continue;
-    const auto [found, first] = best.try_emplace(answer->state.clock, *answer);
-    if (!first && answer->error < found->second.error) found->second = *answer;
+    const auto own = std::pair(answer->error, answer->offset);
+    const auto found = exact.try_emplace(answer->state.clock, own).first;
+    found->second = std::min(found->second, own);
   }
   for (auto& answer : state.answers) {
     if (!answer) continue;
-    const GroupState::Answer& exact = best.at(answer->state.clock);
-    if (std::abs(answer->offset - exact.offset) > answer->error + exact.error) continue;
-    answer->offset = exact.offset;
-    answer->error = exact.error;
+    const auto [error, offset] = exact.at(answer->state.clock);
+    if (std::abs(answer->offset - offset) > answer->error + error) continue;
+    answer->offset = offset;
+    answer->error = error;
   }
 }
 
