@@ -57,7 +57,13 @@ void FlightRecorder::start(uint64_t number, const Plan& plan) {
   entry->steps = static_cast<int32_t>(plan.steps.size());
   if (is_message(plan.spec.collective)) entry->call.root = static_cast<uint32_t>(plan.spec.root);
   if (entry->steps <= 1) {
-    entry->only = entry->steps == 1 ? plan.steps[0].kind : nullptr;
+    if (entry->steps == 1) {
+      const Step& step = plan.steps[0];
+      entry->only = step.kind;
+      entry->bytes = bytes_of(step);
+      entry->peer = step.peer;
+      entry->tag = step.tag;
+    }
     entry->started = entry->submitted;  // as a rule the same moment; saves a read of the clock
     return;
   }
@@ -65,7 +71,7 @@ void FlightRecorder::start(uint64_t number, const Plan& plan) {
   const size_t length = std::min(plan.algorithm.size(), entry->algorithm.size() - 1);
   std::copy_n(plan.algorithm.begin(), length, entry->algorithm.begin());
   entry->algorithm[length] = 0;
-  if (events_.empty()) events_.resize(kSteps * entries_.size());
+  if (events_.empty()) events_.resize(kEventsPerOperation * entries_.size());
 }
 
 void FlightRecorder::end(uint64_t number, Code code) {
@@ -161,7 +167,9 @@ std::vector<RecordedOperation> FlightRecorder::read() const {
                           .ended = ns(entry.ended)};
     if (entry.steps == 1) {
       one.steps.push_back({.kind = entry.only,
-                           .peer = one.message() ? static_cast<int>(entry.call.root) : -1,
+                           .peer = entry.peer,
+                           .tag = entry.tag,
+                           .bytes = entry.bytes,
                            .begin = one.started,
                            .end = one.failed() ? -1 : one.ended});
     }

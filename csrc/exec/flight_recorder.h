@@ -35,6 +35,7 @@ struct RecordedOperation {
 
   bool message() const { return is_message(static_cast<Collective>(call.collective)); }
   bool failed() const { return code != Code::ok; }
+  bool succeeded() const { return ended >= 0 && !failed(); }
 };
 
 // The last operations of one communicator and the last steps of their plans, always on, in memory
@@ -42,8 +43,9 @@ struct RecordedOperation {
 // communicator; used under the executor's lock.
 class FlightRecorder {
  public:
-  // `operations`: so many are kept, rounded up to a power of two, and kSteps times as many events
-  // of steps. 0: nothing is recorded. Allocates the memory of steps at the first plan with several.
+  // `operations`: the number of kept operations, rounded up to a power of two. 0 records nothing.
+  // The recorder also keeps kEventsPerOperation step events for each operation. The first plan with
+  // several steps allocates the events.
   explicit FlightRecorder(size_t operations);
 
   // HETCOMM_RECORDER.
@@ -69,7 +71,7 @@ class FlightRecorder {
   std::vector<Arrival> arrivals(uint64_t since, size_t each) const;
 
  private:
-  static constexpr size_t kSteps = 16;
+  static constexpr size_t kEventsPerOperation = 16;
   struct Entry {
     uint64_t number = 0;
     uint64_t submitted = 0, started = 0, ended = 0;  // ticks; 0: not yet
@@ -78,6 +80,7 @@ class FlightRecorder {
     int32_t steps = 0;
     const StepKind* only = nullptr;  // the kind of a plan with one step
     int64_t bytes = 0;               // of this step
+    int32_t peer = -1, tag = 0;      // of this step
     Code code = Code::ok;
     std::array<char, 28> algorithm{};
   };

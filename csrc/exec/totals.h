@@ -13,7 +13,7 @@ namespace hetcomm {
 
 inline constexpr size_t kCollectives = static_cast<size_t>(Collective::recv) + 1;
 
-// Whether no rank is done before the last rank has called.
+// Every rank ends such a collective after the last rank has called.
 inline bool synchronizes(Collective collective) {
   return collective == Collective::all_reduce || collective == Collective::all_gather ||
          collective == Collective::reduce_scatter || collective == Collective::all_to_all ||
@@ -37,10 +37,10 @@ struct Arrival {
   Dtype dtype = Dtype::float32;
 };
 
-// A sample of calls that ranks with equal histories have in common, although they look at slightly
-// different moments. Half of all calls belong to the first level, a quarter to the second, and so
-// on. Each level keeps its last calls. Fibonacci hashing (Knuth, TAOCP 6.4) of the number chooses
-// the level, so each call of a loop gets its share of each level.
+// A sample of calls. The sequence number alone decides the level of a call, so all ranks keep the
+// same calls. Level 0 gets half of all calls, level 1 a quarter, and so on. Each level keeps its
+// last calls. Two ranks thus share the calls of high levels, although they read at different
+// moments. Fibonacci hashing (Knuth, TAOCP 6.4) spreads the calls of a loop over the levels.
 class Arrivals {
  public:
   static constexpr size_t kEach = 32;  // calls of a level

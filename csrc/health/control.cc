@@ -30,7 +30,8 @@ constexpr int kFirstRefusals = 4;  // with a warning each
 // After a silence the next heartbeat comes within this part of the silence: some 600 in a day.
 constexpr int kBeatsInSilence = 64;
 constexpr uint64_t kNotForwarded = uint64_t{1} << 63;  // in the number of news
-// The frame of the shortest news. Shorter input is heartbeats, which wait for the next poll().
+// The shortest news has 48 bytes: origin, number, length, and a silence's three numbers. Shorter
+// input is heartbeats, which wait for the next poll().
 constexpr int kShortestNews = 48 + Session::kFrameBytes;
 const char* const kHeartbeat = "";  // a record without a body
 
@@ -126,7 +127,7 @@ std::vector<ControlPlane::Silence> ControlPlane::silences() const {
     const auto unheard = silence_of_host(connection->descriptor);
     auto host = std::max(unheard, since(connection->progressed));
     // A firewall may answer for a host that is gone. TCP sends again within twice an outage.
-    if (unheard < 3 * bound_) host = std::min(host, since(connection->answered));
+    if (unheard < 3 * peer_timeout_) host = std::min(host, since(connection->answered));
     const auto process = since(connection->heard);
     const auto [found, first] = by_peer.try_emplace(connection->peer());
     Silence& silence = found->second;
@@ -305,7 +306,7 @@ void ControlPlane::close(Connection& connection) {
 bool ControlPlane::otherwise_connected(const Connection& connection) const {
   return std::any_of(connections_.begin(), connections_.end(), [&](const auto& other) {
     if (other.get() == &connection || other->peer() != connection.peer()) return false;
-    return other->proven() ? silence_of_host(other->descriptor) < bound_
+    return other->proven() ? silence_of_host(other->descriptor) < peer_timeout_
                            : other->open() && !other->second;
   });
 }

@@ -72,8 +72,8 @@ class ControlPlane {
   // follow in poll(), too, and may fail.
   void connect(const std::vector<Neighbour>& ranks, const std::string& group_key,
                const Deadline& deadline);
-  // Gives up neighbours without a proof after this time, or after half a minute.
-  void await_proofs(std::chrono::nanoseconds bound);
+  // poll() gives up neighbours without a proof after `bound`, at most 30 s from now.
+  void set_proof_deadline(std::chrono::nanoseconds bound);
   // Every neighbour has proven the group's key, or is given up.
   bool proven() const { return waiting_.empty(); }
   // Sends news to all ranks.
@@ -92,9 +92,9 @@ class ControlPlane {
     std::chrono::milliseconds host, process;
   };
   std::vector<Silence> silences() const;
-  // Asks the host of a silent neighbour for a sign of life by a new connection, which has no
-  // back-off behind it. poll() takes the answer. Without an answer within 0.1 s and a round trip, a
-  // knock makes way for the next one.
+  // Opens a new connection to the host of a silent neighbour. TCP sends at once on a new
+  // connection, while its retransmission on the old one backs off. poll() takes the answer, a sign
+  // of life. After 0.1 s and a round trip without an answer, the next knock replaces this one.
   void knock(int peer);
   // The connections to neighbours that lack news, and what they wait for.
   std::vector<pollfd> pending_output() const;
@@ -158,7 +158,7 @@ class ControlPlane {
 
   int rank_, size_;
   Owner& owner_;
-  const std::chrono::seconds bound_ = peer_timeout();
+  const std::chrono::seconds peer_timeout_ = peer_timeout();
   std::vector<ProcessDescriptor> listeners_;
   bool listeners_watched_ = true;
   bool warned_of_strangers_ = false, warned_of_descriptors_ = false;

@@ -119,7 +119,7 @@ void ControlPlane::start_connecting(int peer, const Listener& listener, bool sec
 
 void ControlPlane::begin(Connection& connection) {
   set_no_delay(connection.descriptor);
-  enable_keep_alive(connection.descriptor, bound_);
+  enable_keep_alive(connection.descriptor, peer_timeout_);
   outlast_outages(connection.descriptor);
   owner_.watch(connection.descriptor);
 }
@@ -278,18 +278,15 @@ bool ControlPlane::accept_waiting(int listener) {
       ++dropped;
       continue;
     }
-    const int descriptor = accepted;
-    set_no_delay(descriptor);
-    enable_keep_alive(descriptor, bound_);
     connections_.push_back(std::make_unique<Connection>(
         Connection{std::move(accepted), Session::accepting(group_key_, rank_)}));
     connections_.back()->out = connections_.back()->session.challenge();
-    owner_.watch(descriptor);
+    begin(*connections_.back());
   }
   return false;
 }
 
-void ControlPlane::await_proofs(std::chrono::nanoseconds bound) {
+void ControlPlane::set_proof_deadline(std::chrono::nanoseconds bound) {
   proofs_due_ = Clock::now() + std::min<std::chrono::nanoseconds>(bound, kNeighbourBound);
 }
 

@@ -43,10 +43,10 @@ std::string rank_text(const RankState& state) {
   std::vector<const RecordedOperation*> unfinished;
   const RecordedOperation* last = nullptr;
   for (const RecordedOperation& one : state.operations) {
-    if (one.ended < 0 || one.failed()) {
-      unfinished.push_back(&one);
-    } else {
+    if (one.succeeded()) {
       last = &one;
+    } else {
+      unfinished.push_back(&one);
     }
   }
   std::string text;

@@ -22,7 +22,7 @@ struct Groups {
   std::vector<std::weak_ptr<Health>> all;
 };
 
-// Letters, digits and "-" of a group's name.
+// "hetcomm-GROUP-TIME-...". A "-" replaces each other character than letters and digits.
 std::string file_name(const GroupState& state) {
   std::string name = "hetcomm-";
   for (char c : state.group.substr(0, 40))

@@ -13,7 +13,7 @@ namespace hetcomm {
 
 class Health;
 
-// The groups of this process that dumps ask, while they live. Thread-safe.
+// The groups of this process, for dumps and metrics. They are not kept alive. Thread-safe.
 void add_to_dumps(const std::shared_ptr<Health>& group);
 std::vector<std::shared_ptr<Health>> live_groups();  // without those that this rank has left
 
@@ -41,7 +41,7 @@ class Dump {
 
 // Whether HETCOMM_DUMP names a folder for the dumps of failures.
 bool dumps_to_files();
-// Logs the state of a failed group, or writes it and its trace into this folder.
+// Writes the state of a failed group and its trace into this folder. Logs the state without one.
 void tell_of_failure(const GroupState& state, int rank);
 
 }  // namespace hetcomm

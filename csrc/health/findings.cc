@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMostPairs = 4, kMostRanks = 16;
 // A shorter wait is no finding.
-constexpr int64_t kStanding = 1'000'000'000;  // ns
+constexpr int64_t kStall = 1'000'000'000;  // ns
 
 std::string ago(int64_t ns) {
   return format_seconds(std::chrono::nanoseconds(std::max<int64_t>(ns, 0)));
@@ -28,21 +28,12 @@ std::string ranks_text(const std::set<int>& ranks) {
          (more > 0 ? " and " + std::to_string(more) + " more" : "");
 }
 
-bool stands(const RecordedOperation& operation) {
-  return operation.ended < 0 || operation.failed();
-}
-
-bool same_call(CallDescriptor a, CallDescriptor b) {
-  a.step = b.step = 0;
-  return a == b;
-}
-
 class Finder {
  public:
   explicit Finder(const GroupState& state) : state_(state) {
     for (int rank = 0; rank < state.size(); ++rank) {
       for (const RecordedOperation& one : operations(rank)) {
-        if (!one.message() && stands_long(rank, one)) first_ = std::min(first_, one.call.sequence);
+        if (!one.message() && stalled(rank, one)) first_ = std::min(first_, one.call.sequence);
       }
     }
     for (int rank = 0; rank < state.size(); ++rank) find_awaited(rank);
@@ -50,8 +41,8 @@ class Finder {
 
   std::vector<Finding> found() {
     silent();
-    const bool known = late(first_) | differing() || late_behind();
-    if (!known) awaited_and_free();
+    const bool any_late = late(first_), any_differs = differing();
+    if (!any_late && !any_differs && !late_behind()) awaited_and_free();
     if (found_.empty()) mutual();
     return found_;
   }
@@ -62,9 +53,9 @@ class Finder {
     return state_.answers[rank] ? state_.answers[rank]->state.operations : none;
   }
 
-  bool stands_long(int rank, const RecordedOperation& one) const {
+  bool stalled(int rank, const RecordedOperation& one) const {
     return one.failed() ||
-           (one.ended < 0 && state_.answers[rank]->state.now - one.submitted >= kStanding);
+           (one.ended < 0 && state_.answers[rank]->state.now - one.submitted >= kStall);
   }
 
   // The rank's call of a collective.
@@ -75,7 +66,7 @@ class Finder {
     return nullptr;
   }
 
-  // The rank's call of the first collective that stands on any rank.
+  // The rank's call of the first stalled collective.
   const RecordedOperation* of_first(int rank) const { return call_of(rank, first_); }
 
   bool missing(int rank, uint64_t sequence) const {
@@ -83,7 +74,7 @@ class Finder {
   }
 
   static bool in_step_of(const RecordedOperation* call, Performer performer) {
-    if (call == nullptr || !stands(*call)) return false;
+    if (call == nullptr || call->succeeded()) return false;
     return std::any_of(call->steps.begin(), call->steps.end(), [&](const auto& step) {
       return step.end < 0 && step.kind->performer == performer;
     });
@@ -98,7 +89,7 @@ class Finder {
 
   void find_awaited(int rank) {
     for (const RecordedOperation& one : operations(rank)) {
-      if (one.message() ? !stands_long(rank, one) : !stands(one) || one.call.sequence != first_) {
+      if (one.message() ? !stalled(rank, one) : one.succeeded() || one.call.sequence != first_) {
         continue;
       }
       for (const RecordedStep& step : one.steps) {
@@ -149,7 +140,7 @@ class Finder {
     }
     bool any = false;
     for (int rank = 0; call != nullptr && rank < state_.size(); ++rank) {
-      // A rank that waits in the first collective may not come to a later one.
+      // A wait in the first collective excuses a rank in later ones.
       if (!missing(rank, sequence) || (sequence != first_ && waits_.contains(rank))) continue;
       any = true;
       const RankState& own = state_.answers[rank]->state;
@@ -166,15 +157,15 @@ class Finder {
     return any;
   }
 
-  // Streams of a device may share a queue. The kernel of a later collective may then stand before
-  // the rank's steps of the first one.
+  // Streams of a device may share a hardware queue. The kernel of a later collective may then block
+  // this rank's own steps of the first one. The late rank of the later collective is the culprit.
   bool late_behind() {
     std::set<uint64_t> later;
     for (int rank = 0; rank < state_.size(); ++rank) {
       if (!in_own_step(rank)) continue;
       for (const RecordedOperation& one : operations(rank)) {
         const bool behind = !one.message() && one.call.sequence > first_ && one.ended < 0;
-        if (behind && stands_long(rank, one) && in_step_of(&one, Performer::island)) {
+        if (behind && stalled(rank, one) && in_step_of(&one, Performer::island)) {
           later.insert(one.call.sequence);
         }
       }
@@ -188,7 +179,7 @@ class Finder {
       const RecordedOperation* const own = of_first(rank);
       if (own == nullptr) continue;
       const auto same = std::find_if(calls.begin(), calls.end(), [&](const auto& one) {
-        return same_call(one.first, own->call);
+        return one.first.same_call(own->call);
       });
       if (same == calls.end()) {
         calls.emplace_back(own->call, std::set<int>{rank});
@@ -215,7 +206,7 @@ class Finder {
       const std::set<int> waiters = waiting_for(rank);
       std::string what = "is in no operation";
       if (own != nullptr)
-        what = (stands(*own) ? "is still in " : "has ended ") + describe(own->call, 0);
+        what = (own->succeeded() ? "has ended " : "is still in ") + describe(own->call, 0);
       blame(rank, ", for which " + ranks_text(waiters) +
                       (waiters.size() == 1 ? " waits, " : " wait, ") + what +
                       " and waits for no rank");
@@ -235,7 +226,7 @@ class Finder {
   }
 
   const GroupState& state_;
-  uint64_t first_ = UINT64_MAX;  // the first collective that stands on any rank
+  uint64_t first_ = UINT64_MAX;  // the first stalled collective of any rank
   std::map<int, std::set<int>> waits_;
   std::vector<Finding> found_;
 };

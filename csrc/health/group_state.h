@@ -44,7 +44,7 @@ struct Finding {
   std::string text;  // "rank 2 on red0 has not called ..."
 };
 
-// Empty if nothing stands.
+// Empty if no operation has stalled or failed.
 std::vector<Finding> findings(const GroupState& state);
 
 // JSON of Chrome's trace viewer: a process for each rank of each group, a thread for each leg.

@@ -51,7 +51,7 @@ void Health::begin(const std::vector<ControlPlane::Neighbour>& ranks, const std:
 void Health::await_proofs(const Deadline& deadline) {
   {
     std::lock_guard lock(mutex_);
-    control_.await_proofs(deadline.left() * 3 / 4);  // the rest is for the news of a failure
+    control_.set_proof_deadline(deadline.left() * 3 / 4);  // the rest is for the news of a failure
   }
   for (auto pause = kFirstPause; !deadline.passed(); pause = std::min(2 * pause, kLongestPause)) {
     poll();
@@ -120,7 +120,7 @@ void Health::poll() {
     std::lock_guard lock(mutex_);
     if (!watching_ || said_goodbye_) return;
     control_.poll();
-    check_silence();  // first, because it sends this rank's heartbeats
+    check_silence();  // the first check, because it sends this rank's heartbeats
     flood_failure();
     check_disputes();
     flood_refusal();

@@ -27,7 +27,7 @@ struct GroupTotals {
   std::string group;
   int rank = 0;
   std::array<Totals, kCollectives> collectives{};  // times in ns
-  uint64_t stalls = 0;                             // collectives that took more than a second
+  uint64_t stalls = 0;                             // noted stalls of collectives
   bool failed = false;
   // On rank 0, by rank: the compared calls to which it came last; `compared` in all.
   std::vector<uint64_t> late;
@@ -54,21 +54,22 @@ class Health : public Monitor, private ControlPlane::Owner {
   // Polls until all neighbours have proven the group's key, or the group has failed. A neighbour
   // that stops before its proof cannot be told from a dead one.
   void await_proofs(const Deadline& deadline);
-  // The next three come before begin(). All ranks of the group are on one host.
-  void share_host();
+  // The next three come before begin().
+  void share_host();  // all ranks of the group are on one host
   // Watches the networks of the rails, too.
   void watch_rails(std::unique_ptr<RailWatch> rails) { rails_ = std::move(rails); }
   void use_stripes(std::vector<OwnStripe> stripes) { stripes_ = std::move(stripes); }
-  // With this lock, record() and report_refusal() do not wait. The executor's lock comes after it.
+  // record() and report_refusal() do not wait under this lock. The executor's lock comes after it.
   using Lock = std::unique_lock<std::recursive_mutex>;
   Lock try_lock() { return Lock(mutex_, std::try_to_lock); }
-  // Remembers a call before it is submitted, and compares it with the calls of stalled peers. False
-  // if its plan must leave out another number of lost rails than `left_out`; see lost_rails().
+  // Remembers a call before it is submitted, and compares it with the calls of stalled peers.
+  // `left_out`: the number of lost rails without which the call was planned. Returns false if the
+  // agreed number differs; see lost_rails().
   bool record(const CallDescriptor& call, size_t left_out);
   bool leaves_out_lost_rails(size_t left_out, uint64_t sequence);  // what record() checks
   // The rails that the plan of this collective leaves out: the same on every rank. Waits while the
-  // ranks agree on the first call without a rail. Ends early if the group fails, also for want of
-  // an agreement by the deadline.
+  // ranks agree on the first call without a rail. Returns early if the group fails. Without an
+  // agreement by the deadline, the group fails.
   std::vector<RailEnds> lost_rails(uint64_t sequence, const Deadline& deadline);
   // Remembers why this rank's next call was refused, and tells ranks that wait in this call.
   void report_refusal(const Status& why);
@@ -166,7 +167,7 @@ class Health : public Monitor, private ControlPlane::Owner {
   void blame(uint64_t sequence, const GroupState& state);
   void note_inquiry(uint64_t sequence);
   void note_culprit(uint64_t sequence, const Status& why);
-  // watch.cc
+  // pace_watch.cc
   void look_at_pace();
   // figures.cc
   void on_figures(int origin, const News& news);
@@ -194,7 +195,7 @@ class Health : public Monitor, private ControlPlane::Owner {
   std::condition_variable_any agreed_changed_;
   std::map<int, Clock::time_point> lost_;  // connections that ended without a goodbye
   std::map<int, Departure> departures_;
-  const std::chrono::milliseconds bound_ = peer_timeout();  // of silence
+  const std::chrono::milliseconds peer_timeout_ = peer_timeout();  // of silence
   Clock::time_point last_beat_{}, last_look_{}, regular_since_{};
   std::map<int, Clock::time_point> silent_;  // neighbours that this rank has found silent; since
   // By silent rank, and whether the silence ended: the last line in the log.

@@ -24,15 +24,15 @@ using namespace std::chrono_literals;
 constexpr auto kAnswerBound = 1s;
 // A library may stand still while it has the executor's lock.
 constexpr auto kLockBound = 200ms;
-// After a failure and before a timeout the rank with the lowest number asks, and each other one
-// only if it has heard of no inquiry by its turn.
+// After a failure and before a timeout one inquiry is enough, so lower ranks ask first. A rank asks
+// at its turn unless another inquiry has come.
 constexpr auto kTurn = 20ms;
 // A rank that leaves a failed group waits so long for an inquiry of another rank.
 constexpr auto kFirstInquiryBound = 150ms;
 constexpr size_t kRememberedInquiries = 64;
-// Each rank of a larger group tells fewer calls of its pace, because neighbours pass on all
-// answers.
-constexpr int kMostTalkative = 128;  // ranks
+// Ranks of groups up to this size send their whole sample of calls. Larger groups send fewer calls
+// of each level, because neighbours forward all answers.
+constexpr int kFullSampleRanks = 128;
 constexpr size_t kFewestOfLevel = 8;
 
 int64_t now_ns() { return Clock::now().time_since_epoch().count(); }
@@ -82,11 +82,7 @@ void Health::introduce(std::string group, std::vector<RankPlace> places) {
 }
 
 RankState Health::own_state(const Inquiry& inquiry) {
-  RankState state{.rank = rank_,
-                  .process = static_cast<uint64_t>(getpid()),
-                  .clock = clock_,
-                  .calls = next_call_};
-  if (!cause_.ok()) state.failure = cause_.text();
+  RankState state{.process = static_cast<uint64_t>(getpid()), .clock = clock_, .calls = next_call_};
   const auto held = executor_.lock_within(kLockBound);
   state.now = now_ns();
   if (!held) {
@@ -94,9 +90,8 @@ RankState Health::own_state(const Inquiry& inquiry) {
                  format_seconds(kLockBound);
     return state;
   }
-  if (!queue_->failure.ok()) state.failure = queue_->failure.text();
   if (inquiry.detail == Inquiry::Detail::pace) {
-    const size_t each = Arrivals::kEach * kMostTalkative / std::max(size_, kMostTalkative);
+    const size_t each = Arrivals::kEach * kFullSampleRanks / std::max(size_, kFullSampleRanks);
     state.arrivals = queue_->recorder.arrivals(inquiry.sequence, std::max(each, kFewestOfLevel));
     state.messages = long_messages(queue_->recorder.read(), inquiry.sequence);
     return state;
@@ -152,17 +147,18 @@ void Health::flood(std::shared_ptr<Asked> asked) {
 }
 
 void Health::inquire(const std::string& why, const Inquiry& inquiry, Inquired done) {
-  std::shared_ptr<Asked> asked;
+  std::shared_ptr<Asked> complete;
   {
     std::lock_guard lock(mutex_);
-    asked = ask(why, inquiry, std::move(done));
+    auto asked = ask(why, inquiry, std::move(done));
     if (watching_ && !said_goodbye_ && !asked->awaited.empty()) {
       flood(std::move(asked));
     } else {
       for (int peer : asked->awaited) asked->state.silent[peer] = "was not asked: this rank leaves";
+      complete = std::move(asked);
     }
   }
-  if (asked) return asked->done(asked->state);
+  if (complete) return complete->done(complete->state);
   executor_.wake_progress_thread();
 }
 
@@ -174,7 +170,7 @@ void Health::on_inquiry(int from, const Inquiry& inquiry) {
   const bool every_step = inquiry.detail == Inquiry::Detail::steps;
   const size_t most = every_step ? kMostParts * kPartBytes : kPartBytes;
   RankState own = own_state(inquiry);
-  own.now = now_ns();  // aligns clocks, so not before a wait for the lock
+  own.now = now_ns();  // the time for reading the recorder would shift the clock's offset
   const std::string packed = own.pack(most, every_step);
   News answer{.kind = News::Kind::answer, .inquiry = inquiry, .rank = rank_};
   answer.parts = std::max<uint64_t>((packed.size() + kPartBytes - 1) / kPartBytes, 1);

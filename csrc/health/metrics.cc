@@ -107,7 +107,7 @@ std::string metrics() {
     text.begin(name, type, help);
     for (const auto& [key, sum] : sums) text.add(labels(key), std::to_string(value(sum)));
   };
-  by_group("hetcomm_stalls_total", "counter", "Collectives that took more than a second.",
+  by_group("hetcomm_stalls_total", "counter", "Stalled collectives that this rank noted.",
            [](const GroupTotals& sum) { return sum.stalls; });
   by_group("hetcomm_failed", "gauge", "1 once the group has failed.",
            [](const GroupTotals& sum) { return sum.failed ? 1 : 0; });

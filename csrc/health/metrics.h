@@ -12,7 +12,7 @@ std::string metrics();
 // Keeps a file of metrics() in the folder HETCOMM_METRICS, if set: the progress thread of the
 // executor writes it anew every ten seconds.
 void keep_metrics_file(Executor& executor);
-// At the end of the process, because nobody counts on.
+// At process exit, so that no reader takes old counters for current ones.
 void remove_metrics_file();
 
 }  // namespace hetcomm

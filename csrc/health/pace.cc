@@ -12,16 +12,16 @@ namespace hetcomm {
 namespace {
 
 constexpr int kFewestCompared = 8;
-// A straggler comes last to so many of 100 calls, so much later than the next rank, and the next
-// rank waits for it for most of its own time in the call.
-constexpr int kOftenPercent = 60;
-constexpr int64_t kLate = 200'000;  // ns
-// A path is slow if even the fastest of so many calls takes so many times the predicted time, and
+// A straggler comes last to this share of the calls, with this mean delay. Its delays also make up
+// half of the next rank's time in these calls.
+constexpr int kFewestLastPercent = 60;
+constexpr int64_t kLeastDelay = 200'000;  // ns
+// A collective is slow if the fastest of so many calls takes so many times the predicted time, and
 // so much more. A rank can wait for a processor.
 constexpr int kFewestCalls = 20;
-constexpr int64_t kSlower = 4;
-constexpr int64_t kExcess = 1'000'000;     // ns
-constexpr uint64_t kLongCall = 256 << 10;  // bytes
+constexpr int64_t kLeastSlowdown = 4;
+constexpr int64_t kLeastExcess = 1'000'000;   // ns
+constexpr uint64_t kFewestBytes = 256 << 10;  // bytes
 // Two clocks of different hosts drift apart by at most 1 ns in so many.
 constexpr int64_t kDrift = 10'000;
 
@@ -47,7 +47,7 @@ std::vector<CommonCall> common_calls(const GroupState& state) {
   return common;
 }
 
-// The ranks that began last and next to last.
+// The ranks that later_begin last and next to last.
 std::pair<int, int> latest(const CommonCall& call) {
   int last = 0, next = -1;
   for (int rank = 1; rank < static_cast<int>(call.size()); ++rank) {
@@ -69,10 +69,9 @@ int64_t uncertainty(const GroupState& state, int a, int b, int64_t at) {
   return one.error + other.error + age / kDrift;
 }
 
-// The time from the last begin to the last end, or less as far as clocks are uncertain. A rank can
-// end early although its data are still on their way, and one that begins early waits. But no
-// collective is faster than its fastest rank.
-int64_t least_time(const GroupState& state, const CommonCall& call) {
+// A lower bound of the time from the last begin to the last end. Each begin counts as late as the
+// clocks permit. The time of the fastest rank is a lower bound, too.
+int64_t least_duration(const GroupState& state, const CommonCall& call) {
   int last = 0;
   int64_t shortest = INT64_MAX;
   for (int rank = 0; rank < state.size(); ++rank) {
@@ -91,8 +90,8 @@ int64_t least_time(const GroupState& state, const CommonCall& call) {
 
 std::string Straggler::text(const GroupState& state) const {
   return state.name(rank) + " of group \"" + state.group + "\" comes last to " +
-         std::to_string(last) + " of " + std::to_string(compared) + " collectives, " +
-         seconds(late) +
+         std::to_string(times_last) + " of " + std::to_string(compared) + " collectives, " +
+         seconds(delay) +
          " after the next rank on average; the other ranks wait for it: look at its "
          "data, its processor or its device";
 }
@@ -101,26 +100,26 @@ std::optional<Straggler> straggler(const GroupState& state) {
   if (state.size() < 2) return std::nullopt;
   Straggler found;
   found.last_by_rank.resize(state.size());
-  std::vector<int64_t> late(state.size()), waited(state.size());
+  std::vector<int64_t> delays(state.size()), waited(state.size());
   for (const CommonCall& call : common_calls(state)) {
     ++found.compared;
     found.newest = call.front().sequence;
     const auto [last, next] = latest(call);
     ++found.last_by_rank[last];
-    // Behind a slow path a rank begins late, and waits as long as the sender waits for it. The
-    // sender ends early, although it begins with the other ranks.
-    const int64_t began = call[last].begin - call[next].begin;
-    const int64_t saved = call[next].time - call[last].time;
-    late[last] += std::max<int64_t>(std::min(began, saved), 0);
+    // A straggler begins late, and then waits less. A rank behind a slow path begins late, too, but
+    // waits no less. So the smaller difference is the delay.
+    const int64_t later_begin = call[last].begin - call[next].begin;
+    const int64_t shorter_wait = call[next].time - call[last].time;
+    delays[last] += std::max<int64_t>(std::min(later_begin, shorter_wait), 0);
     waited[last] += call[next].time;
   }
   if (found.compared < kFewestCompared) return std::nullopt;
   const auto most = std::max_element(found.last_by_rank.begin(), found.last_by_rank.end());
   found.rank = static_cast<int>(most - found.last_by_rank.begin());
-  found.last = *most;
-  found.late = late[found.rank] / found.last;
-  found.persistent = found.last * 100 >= found.compared * kOftenPercent && found.late >= kLate &&
-                     late[found.rank] * 2 >= waited[found.rank];
+  found.times_last = *most;
+  found.delay = delays[found.rank] / found.times_last;
+  found.persistent = found.times_last * 100 >= found.compared * kFewestLastPercent &&
+                     found.delay >= kLeastDelay && delays[found.rank] * 2 >= waited[found.rank];
   return found;
 }
 
@@ -134,21 +133,22 @@ std::string slow_collective(const GroupState& state, const Predicted& predicted)
   for (const CommonCall& call : common_calls(state)) {
     const Arrival& own = call[state.asker];
     const uint64_t bytes = static_cast<uint64_t>(own.count) * size_of(own.dtype);
-    if (bytes < kLongCall) continue;
+    if (bytes < kFewestBytes) continue;
     Fastest& one = fastest[{own.collective, std::bit_width(bytes)}];
     ++one.calls;
-    const int64_t time = least_time(state, call);
+    const int64_t time = least_duration(state, call);
     if (time >= one.time) continue;
     one.count = own.count;
     one.dtype = own.dtype;
     one.time = time;
   }
   std::string text;
-  int64_t worst = kSlower;
+  int64_t worst = kLeastSlowdown;
   for (const auto& [key, one] : fastest) {
     if (one.calls < kFewestCalls) continue;
     const int64_t expected = predicted(key.first, one.dtype, one.count);
-    if (expected <= 0 || one.time / expected < worst || one.time - expected < kExcess) continue;
+    if (expected <= 0 || one.time / expected < worst || one.time - expected < kLeastExcess)
+      continue;
     worst = one.time / expected;
     text = "group \"" + state.group + "\": " + name(key.first) + " of " +
            format_bytes(one.count * static_cast<int64_t>(size_of(one.dtype))) + " takes " +

@@ -11,9 +11,9 @@ namespace hetcomm {
 // A rank that comes last to many collectives.
 struct Straggler {
   int rank = 0;
-  int last = 0, compared = 0;  // calls
-  uint64_t newest = 0;         // the number of the newest call
-  int64_t late = 0;  // ns after the next rank, on average of the calls to which it came last
+  int times_last = 0, compared = 0;  // calls
+  uint64_t newest = 0;               // the number of the newest call
+  int64_t delay = 0;  // ns after the next rank, on average of the calls to which it came last
   std::vector<int> last_by_rank;  // of each rank: the calls to which it came last
   bool persistent = false;        // late enough and often enough for a warning
 

@@ -54,9 +54,10 @@ std::vector<MessageEnd> long_messages(const std::vector<RecordedOperation>& oper
                                       uint64_t since) {
   std::vector<MessageEnd> found;
   for (auto one = operations.rbegin(); one != operations.rend(); ++one) {
-    if (one->message() || one->call.sequence < since || found.size() >= kMostMessages) continue;
+    if (one->message() || one->call.sequence < since) continue;
     for (const RecordedStep& step : one->steps) {
       if (step.peer < 0 || step.begin < 0 || step.end < 0 || step.bytes < kLongMessage) continue;
+      if (found.size() == kMostMessages) return found;
       const bool sends = step.kind->sends;
       found.push_back({step.peer, step.tag, sends, one->call.sequence, step.bytes,
                        sends ? step.begin : step.end});

@@ -21,10 +21,6 @@ uint64_t index_of(const StepKind* kind) {
   return static_cast<uint64_t>(std::find(kinds.begin(), kinds.end(), kind) - kinds.begin());
 }
 
-bool over(const RecordedOperation& operation) {
-  return operation.ended >= 0 && !operation.failed();
-}
-
 void pack(Packer& packer, const RecordedStep& step) {
   packer.put(static_cast<uint64_t>(step.index)).put(index_of(step.kind));
   packer.put(static_cast<uint64_t>(step.peer + 1)).put(static_cast<uint64_t>(step.bytes));
@@ -33,8 +29,7 @@ void pack(Packer& packer, const RecordedStep& step) {
 
 std::string pack(const RecordedOperation& operation, bool every_step) {
   Packer packer;
-  packer.put(operation.number)
-      .put(std::string(reinterpret_cast<const char*>(&operation.call), sizeof operation.call))
+  packer.put(std::string(reinterpret_cast<const char*>(&operation.call), sizeof operation.call))
       .put(uint64_t{operation.user_tag})
       .put(operation.algorithm)
       .put(static_cast<uint64_t>(operation.step_count))
@@ -89,7 +84,6 @@ RecordedStep unpack_step(Unpacker& from, int size) {
 
 RecordedOperation unpack_operation(Unpacker& from, int size) {
   RecordedOperation operation;
-  operation.number = from.number();
   const std::string call = from.text();
   if (call.size() != sizeof operation.call) {
     throw Error(Code::invalid_argument, "expected a call of " +
@@ -115,12 +109,10 @@ RecordedOperation unpack_operation(Unpacker& from, int size) {
 
 std::string RankState::pack(size_t most, bool every_step) const {
   Packer head;
-  head.put(static_cast<uint64_t>(rank))
-      .put(process)
+  head.put(process)
       .put(clock)
       .put(static_cast<uint64_t>(now))
       .put(calls)
-      .put(failure.substr(0, kLongestText))
       .put(note.substr(0, kLongestText));
   head.put(uint64_t{arrivals.size()});
   for (const Arrival& one : arrivals) {
@@ -139,8 +131,8 @@ std::string RankState::pack(size_t most, bool every_step) const {
   std::vector<size_t> order(operations.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    if (over(operations[a]) != over(operations[b])) return over(operations[b]);
-    return over(operations[a]) ? a > b : a < b;
+    if (operations[a].succeeded() != operations[b].succeeded()) return operations[b].succeeded();
+    return operations[a].succeeded() ? a > b : a < b;
   });
   std::vector<std::pair<size_t, std::string>> kept;
   size_t total = bytes.size() + sizeof(uint64_t);
@@ -159,12 +151,10 @@ std::string RankState::pack(size_t most, bool every_step) const {
 RankState RankState::unpack(const std::string& bytes, int size) {
   Unpacker from(bytes);
   RankState state;
-  state.rank = static_cast<int>(below(from, static_cast<uint64_t>(size), "a rank"));
   state.process = from.number();
   state.clock = from.text();
   state.now = unpack_time(from);
   state.calls = from.number();
-  state.failure = from.text();
   state.note = from.text();
   for (uint64_t left = below(from, kMostSamples, "a number of calls"); left > 0; --left) {
     Arrival one{.sequence = from.number(), .begin = unpack_time(from)};

@@ -21,20 +21,19 @@ struct MessageEnd {
 // What one rank tells of itself when a rank of its group inquires. Times are ns of the clock of the
 // rank.
 struct RankState {
-  int rank = 0;
-  uint64_t process = 0;  // its id
-  std::string clock;     // ranks of one name have one clock
-  int64_t now = 0;       // of this answer, on this clock
-  uint64_t calls = 0;    // collectives called so far
-  std::string failure;   // the group's first, as this rank knows it; empty without one
-  std::string note;      // why the operations are missing; empty otherwise
+  uint64_t process = 0;                       // its id
+  std::string clock;                          // ranks of one name have one clock
+  int64_t now = 0;                            // of this answer, on this clock
+  uint64_t calls = 0;                         // collectives called so far
+  std::string note;                           // why the operations are missing; empty otherwise
   std::vector<RecordedOperation> operations;  // oldest first
   // Only for the watch over the group's pace, see pace.h.
   std::vector<Arrival> arrivals;
   std::vector<MessageEnd> messages;
 
-  // Leaves out operations until the record has at most `most` bytes: those that are over first, and
-  // of these the oldest first. `every_step`: packs steps that are over, too.
+  // Leaves out operations until the record has at most `most` bytes, if arrivals and messages leave
+  // room: finished operations first, and of these the oldest first. `every_step`: packs finished
+  // steps, too.
   std::string pack(size_t most, bool every_step) const;
   // Throws Error(invalid_argument) on a malformed record.
   static RankState unpack(const std::string& bytes, int size);

@@ -54,7 +54,8 @@ size_t Session::awaited() const {
 }
 
 // Returns this end's proof.
-std::string Session::derive_keys(int acceptor, int connector, std::string_view challenges) {
+std::string Session::derive_keys_and_prove(int acceptor, int connector,
+                                           std::string_view challenges) {
   const std::string context = number(static_cast<uint64_t>(acceptor)) +
                               number(static_cast<uint64_t>(connector)) + std::string(challenges);
   const auto key = [&](const char* purpose) { return hmac_sha256(group_key_, purpose + context); };
@@ -68,7 +69,8 @@ std::string Session::derive_keys(int acceptor, int connector, std::string_view c
 std::string Session::advance(std::string_view bytes, int size) {
   switch (step_) {
     case Step::challenge: {
-      const std::string proof = derive_keys(peer_, rank_, std::string(bytes) + challenge_);
+      const std::string proof =
+          derive_keys_and_prove(peer_, rank_, std::string(bytes) + challenge_);
       step_ = Step::proof;
       return number(static_cast<uint64_t>(rank_)) + challenge_ + proof;
     }
@@ -78,7 +80,8 @@ std::string Session::advance(std::string_view bytes, int size) {
       if (claimed >= static_cast<uint64_t>(size) || static_cast<int>(claimed) == rank_) refuse();
       const auto peer = static_cast<int>(claimed);
       const std::string_view theirs = bytes.substr(sizeof(uint64_t), kChallengeBytes);
-      const std::string proof = derive_keys(rank_, peer, challenge_ + std::string(theirs));
+      const std::string proof =
+          derive_keys_and_prove(rank_, peer, challenge_ + std::string(theirs));
       if (!equal_in_constant_time(bytes.substr(sizeof(uint64_t) + kChallengeBytes), expected_)) {
         refuse();
       }

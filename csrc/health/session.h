@@ -38,10 +38,10 @@ class Session {
   void check(std::string_view body, std::string_view seal);
 
  private:
-  enum class Step { challenge, response, proof, proven };  // that comes next from the peer
+  enum class Step { challenge, response, proof, proven };  // the next input from the peer
 
   Session(Step step, const std::string& group_key, int rank, int peer);
-  std::string derive_keys(int acceptor, int connector, std::string_view challenges);
+  std::string derive_keys_and_prove(int acceptor, int connector, std::string_view challenges);
 
   Step step_;
   std::string group_key_;

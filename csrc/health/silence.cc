@@ -30,14 +30,15 @@ void Health::check_silence() {
     last_beat_ = now;
     control_.beat();
   }
-  if (!cause_.ok() || now - regular_since_ < bound_) return;
+  if (!cause_.ok() || now - regular_since_ < peer_timeout_) return;
   for (const auto& [peer, host, process] : control_.silences()) {
     if (departures_.count(peer) > 0) continue;
-    if (host >= bound_ / 2 + Monitor::interval / 2) {  // keep-alive asks after half the bound
+    if (host >=
+        peer_timeout_ / 2 + Monitor::interval / 2) {  // keep-alive asks after half the bound
       control_.knock(peer);
-      executor_.poll_by(now + bound_ / kPollsInBound);
+      executor_.poll_by(now + peer_timeout_ / kPollsInBound);
     }
-    if (host >= bound_) {
+    if (host >= peer_timeout_) {
       fail(Status(Code::peer_failed,
                   "rank " + std::to_string(peer) +
                       " is unreachable: its host, or the network to "
@@ -48,10 +49,10 @@ void Health::check_silence() {
       return;
     }
     const auto known = silent_.find(peer);
-    if (process >= bound_ && known == silent_.end()) {
+    if (process >= peer_timeout_ && known == silent_.end()) {
       silent_[peer] = now - process;
       tell_silence(peer, describe_silence(peer, process), false);
-    } else if (process < bound_ && known != silent_.end()) {
+    } else if (process < peer_timeout_ && known != silent_.end()) {
       tell_silence(peer,
                    "rank " + std::to_string(peer) + " gives signs of life again, after " +
                        format_seconds(now - known->second),
@@ -75,7 +76,7 @@ void Health::tell_silence(int peer, const std::string& words, bool ended) {
 bool Health::note_silence(int peer, bool ended) {
   const auto held = executor_.lock();
   if (ended) return queue_->silent.erase(peer) > 0;
-  return queue_->silent.emplace(peer, Clock::now() - bound_).second;
+  return queue_->silent.emplace(peer, Clock::now() - peer_timeout_).second;
 }
 
 }  // namespace hetcomm

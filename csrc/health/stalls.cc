@@ -14,20 +14,16 @@ using namespace std::chrono_literals;
 
 // After this time a rank floods its call, so that calls can be compared.
 constexpr auto kStall = 1s;
-// Most ranks stall at once, and one call is enough. So lower ranks flood first. Other ranks flood a
-// call only if no rank has flooded it by then.
+// One flooded call is enough for the comparison, so lower ranks flood first. A rank waits kTurn for
+// each binary digit of its number, and then floods only a call that no rank has flooded.
 constexpr auto kTurn = Monitor::interval;
-// So long before its timeout an operation fails with a known reason instead.
-constexpr auto kReasonMargin = 2 * Monitor::interval;
+// A refused call fails the waiting collective this long before the timeout, so that the refusal is
+// the error.
+constexpr auto kRefusalMargin = 2 * Monitor::interval;
 // By then a thread that waits for an operation has told its source line.
 constexpr auto kCallerBound = 600ms;
 
 std::string at_line(const std::string& caller) { return caller.empty() ? "" : " at " + caller; }
-
-bool same_call(CallDescriptor a, CallDescriptor b) {
-  a.step = b.step = 0;
-  return a == b;
-}
 
 }  // namespace
 
@@ -85,7 +81,7 @@ void Health::check_disputes() {
 bool Health::compare(const PeerCall& theirs) {
   const uint64_t sequence = theirs.call.sequence;
   const CallDescriptor mine = calls_[sequence % kRemembered];
-  if (mine.sequence != sequence || same_call(mine, theirs.call)) return true;
+  if (mine.sequence != sequence || mine.same_call(theirs.call)) return true;
   std::string caller;
   {
     const auto held = executor_.lock();
@@ -159,7 +155,7 @@ void Health::check_stalls() {
       log(LogLevel::warning, "this collective may never complete: " + why.text(), rank_);
     }
     refusal->second.reported = true;
-    if (oldest->deadline().left() < kReasonMargin) fail(why);
+    if (oldest->deadline().left() < kRefusalMargin) fail(why);
   }
   inquire_before_timeout(*nearest);
   flood_stall(*oldest);

@@ -26,9 +26,9 @@ int64_t unacknowledged(int descriptor);
 // host that vanishes ends after about three times `bound`.
 void enable_keep_alive(int descriptor, std::chrono::seconds bound);
 
-// The kernel ends the connection only three days after the last answer. Linux may count that time
-// from an earlier outage of this host's own link (seen with 6.18). With a bound of seconds Linux
-// then ends a connection that has been silent for 0.4 s.
+// Sets TCP_USER_TIMEOUT to three days, so that peer_timeout() alone decides. Linux 6.18 may count
+// this time from an earlier outage of this host's own link. With a value of seconds it ended a
+// connection after 0.4 s of silence.
 void outlast_outages(int descriptor);
 
 // This host acknowledges what has arrived without the usual delay of up to 40 ms.

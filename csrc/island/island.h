@@ -26,6 +26,10 @@ struct CallDescriptor {
   uint32_t codec = 0;    // id_of() the codec setting, and feedback
 
   bool operator==(const CallDescriptor&) const = default;
+  bool same_call(CallDescriptor other) const {  // whichever step of the call
+    other.step = step;
+    return *this == other;
+  }
 };
 
 // A part of an island call with this member's addresses. Members are indices in the island.

@@ -67,13 +67,13 @@ def _news() -> list[bytes]:
 def _states() -> list[bytes]:
     """The answer of rank 1 about its pace, and one about its operations."""
     now = 10**12
-    head = [1, 4321, b"boot id time:[1]", now, 90, b"", b""]
+    head = [4321, b"boot id time:[1]", now, 90, b""]
     arrivals = [part for number in range(40) for part in (number, now - 99, 50, 1 << 20, 0, 7)]
     messages = [2, 0, 1, 5, 1 << 20, now - 90, 2, 0, 0, 5, 1 << 20, now - 80]
     call = bytes(8) + packed(100) + bytes(8) + struct.pack("<d", 1.0) + bytes(16)
     times = [now - 10**10, now - 10**10, 2**64 - 1]
     step = [3, 2, 1, 400, now - 10**10, 2**64 - 1]
-    operation = [7, call, 0, b"ring", 12, 0, *times, 1, *step]
+    operation = [call, 0, b"ring", 12, 0, *times, 1, *step]
     return [
         packed(*head, 40, *arrivals, 2, *messages, 0),
         packed(*head, 0, 0, 1, *operation),

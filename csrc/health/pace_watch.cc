@@ -1,16 +1,18 @@
 // Rank 0 looks at the pace of its group: who comes late, and which collective is far slower than
 // the cost model predicts.
 
+#include "health/pace_watch.h"
+
 #include "exec/callbacks.h"
 #include "exec/warning.h"
 #include "health/health.h"
-#include "health/pace_watch.h"
 
 namespace hetcomm {
 namespace {
 
 constexpr auto kQuiet = std::chrono::minutes(10);
 constexpr int kSlowPath = -1;
+// Calls for a whole look. After fewer calls the next look compares the same calls again.
 constexpr int kFewestJudged = 20;
 
 }  // namespace
@@ -34,7 +36,6 @@ bool PaceWatch::may_warn(int subject) {
 
 void PaceWatch::judge(const GroupState& state) {
   if (const auto found = straggler(state)) {
-    // A slow job needs several looks for so many calls.
     if (found->compared >= kFewestJudged) {
       std::lock_guard lock(mutex_);
       since_ = found->newest + 1;
