@@ -103,6 +103,23 @@ def test_messages_and_failures_are_recorded() -> None:
         assert len({span["name"] for span in spans}) == 1
 
 
+def test_the_only_step_of_a_collective_has_its_peer_and_bytes() -> None:
+    ready = threading.Barrier(2)
+
+    def program(communicator: Communicator) -> tuple[str, str]:
+        Call(communicator, Spec(Collective.broadcast, count=8), 0, True).check()
+        return dumped(communicator, ready)
+
+    _, trace = results_of(run_ranks("ab", program, name="single"))[0]
+    (recv,) = {
+        (span["name"], span["args"]["bytes"])
+        for span in spans_of(trace, "single")[1]
+        if "outcome" not in span["args"]
+    }
+    assert recv == ("recv #0.0", 32)
+    assert '"recv from rank 0"' in trace
+
+
 def test_dumps_while_ranks_work() -> None:
     """Several threads dump at once. No rank stops for a dump."""
     over = threading.Event()
