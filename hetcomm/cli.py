@@ -53,10 +53,10 @@ def main() -> None:
     try:
         try:
             app()
+        except _core.Error as error:
+            fail(str(error))
         finally:
             flush_output()
-    except _core.Error as error:
-        fail(str(error))
     except BrokenPipeError:  # the reader has seen enough
         raise SystemExit(1) from None
     except OSError as error:

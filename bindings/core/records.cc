@@ -10,6 +10,7 @@
 #include "health/group_state.h"
 #include "health/news.h"
 #include "health/pace.h"
+#include "health/path_rates.h"
 #include "health/session.h"
 #include "transport/link_offers.h"
 
@@ -45,7 +46,8 @@ void judge_state(const std::string& bytes) {
   }
   diagnosis(state);
   chrome_trace({state});
-  straggler(state);
+  slowest_path(state);
+  if (const auto found = straggler(state)) found->text(state);
   slow_collective(state, [](Collective, Dtype, int64_t) { return 1; });
 }
 

@@ -97,12 +97,13 @@ void FlightRecorder::count(const Entry& entry) {
   }
   totals.bytes += bytes;
   if (!synchronizes(collective)) return;
-  arrivals_.add({.sequence = call.sequence,
-                 .begin = static_cast<int64_t>(entry.submitted),
-                 .time = static_cast<int64_t>(ticks),
-                 .count = static_cast<int64_t>(call.count),
-                 .collective = collective,
-                 .dtype = dtype});
+  Arrivals& sample = bytes < kLongCall ? short_calls_ : long_calls_;
+  sample.add({.sequence = call.sequence,
+              .begin = static_cast<int64_t>(entry.submitted),
+              .time = static_cast<int64_t>(ticks),
+              .count = static_cast<int64_t>(call.count),
+              .collective = collective,
+              .dtype = dtype});
 }
 
 std::array<Totals, kCollectives> FlightRecorder::totals() const {
@@ -114,7 +115,9 @@ std::array<Totals, kCollectives> FlightRecorder::totals() const {
 
 std::vector<Arrival> FlightRecorder::arrivals(uint64_t since, size_t each) const {
   const TickScale scale;
-  std::vector<Arrival> found = arrivals_.read(since, each);
+  std::vector<Arrival> found = short_calls_.read(since, each);
+  const std::vector<Arrival> more = long_calls_.read(since, each);
+  found.insert(found.end(), more.begin(), more.end());
   for (Arrival& one : found) {
     one.begin = scale.clock_ns(static_cast<uint64_t>(one.begin));
     one.time = scale.ns(static_cast<uint64_t>(one.time));

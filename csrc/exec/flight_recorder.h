@@ -102,7 +102,7 @@ class FlightRecorder {
   std::vector<StepEvent> events_;  // empty before the first plan with several steps
   uint64_t submitted_ = 0, added_ = 0;
   std::array<Totals, kCollectives> totals_{};
-  Arrivals arrivals_;
+  Arrivals short_calls_, long_calls_;  // many short calls displace no long one
 };
 
 }  // namespace hetcomm

@@ -27,6 +27,9 @@ struct Totals {
   uint64_t ticks = 0;  // from submission to end
 };
 
+// Bytes of a call. The rate of a path decides how long such a call takes.
+inline constexpr uint64_t kLongCall = 256 << 10;
+
 // One call of a collective on this rank. Ranks compare the same calls: which rank began last, and
 // how long the collective took from then on.
 struct Arrival {

@@ -32,7 +32,7 @@ constexpr auto kFirstInquiryBound = 150ms;
 constexpr size_t kRememberedInquiries = 64;
 // Ranks of groups up to this size send their whole sample of calls. Larger groups send fewer calls
 // of each level, because neighbours forward all answers.
-constexpr int kFullSampleRanks = 128;
+constexpr int kFullSampleRanks = 32;
 constexpr size_t kFewestOfLevel = 8;
 
 int64_t now_ns() { return Clock::now().time_since_epoch().count(); }

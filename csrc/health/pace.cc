@@ -20,8 +20,7 @@ constexpr int64_t kLeastDelay = 200'000;  // ns
 // so much more. A rank can wait for a processor.
 constexpr int kFewestCalls = 20;
 constexpr int64_t kLeastSlowdown = 4;
-constexpr int64_t kLeastExcess = 1'000'000;   // ns
-constexpr uint64_t kFewestBytes = 256 << 10;  // bytes
+constexpr int64_t kLeastExcess = 1'000'000;  // ns
 // Two clocks of different hosts drift apart by at most 1 ns in so many.
 constexpr int64_t kDrift = 10'000;
 
@@ -47,18 +46,18 @@ std::vector<CommonCall> common_calls(const GroupState& state) {
   return common;
 }
 
-// The ranks that later_begin last and next to last.
-std::pair<int, int> latest(const CommonCall& call) {
-  int last = 0, next = -1;
+// The ranks that are inside the call for the shortest time and for the next to shortest time.
+std::pair<int, int> shortest(const CommonCall& call) {
+  int first = 0, next = -1;
   for (int rank = 1; rank < static_cast<int>(call.size()); ++rank) {
-    if (call[rank].begin > call[last].begin) {
-      next = last;
-      last = rank;
-    } else if (next < 0 || call[rank].begin > call[next].begin) {
+    if (call[rank].time < call[first].time) {
+      next = first;
+      first = rank;
+    } else if (next < 0 || call[rank].time < call[next].time) {
       next = rank;
     }
   }
-  return {last, next};
+  return {first, next};
 }
 
 // Times of these ranks at about `at` compare within so many ns.
@@ -104,12 +103,13 @@ std::optional<Straggler> straggler(const GroupState& state) {
   for (const CommonCall& call : common_calls(state)) {
     ++found.compared;
     found.newest = call.front().sequence;
-    const auto [last, next] = latest(call);
+    const auto [last, next] = shortest(call);
     ++found.last_by_rank[last];
-    // A straggler begins late, and then waits less. A rank behind a slow path begins late, too, but
-    // waits no less. So the smaller difference is the delay.
-    const int64_t later_begin = call[last].begin - call[next].begin;
+    // A straggler begins late, and then waits less. The sender over a slow path waits less, too,
+    // but begins with the other ranks, as far as the clocks can tell.
     const int64_t shorter_wait = call[next].time - call[last].time;
+    const int64_t later_begin =
+        call[last].begin - call[next].begin + uncertainty(state, last, next, call[last].begin);
     delays[last] += std::max<int64_t>(std::min(later_begin, shorter_wait), 0);
     waited[last] += call[next].time;
   }
@@ -133,7 +133,7 @@ std::string slow_collective(const GroupState& state, const Predicted& predicted)
   for (const CommonCall& call : common_calls(state)) {
     const Arrival& own = call[state.asker];
     const uint64_t bytes = static_cast<uint64_t>(own.count) * size_of(own.dtype);
-    if (bytes < kFewestBytes) continue;
+    if (bytes < kLongCall) continue;
     Fastest& one = fastest[{own.collective, std::bit_width(bytes)}];
     ++one.calls;
     const int64_t time = least_duration(state, call);

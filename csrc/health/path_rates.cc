@@ -10,7 +10,8 @@ namespace hetcomm {
 namespace {
 
 constexpr int64_t kLongMessage = 64 << 10;  // bytes; shorter ones tell the latency alone
-constexpr size_t kMostMessages = 64;        // of a rank
+constexpr size_t kMostMessages = 512;       // of a rank
+constexpr int kMostEach = 16;               // of a rank, from or to one peer
 constexpr double kFastest = 1e18;           // bytes per second
 
 struct Path {
@@ -53,12 +54,15 @@ std::map<std::pair<int, int>, Path> paths(const GroupState& state) {
 std::vector<MessageEnd> long_messages(const std::vector<RecordedOperation>& operations,
                                       uint64_t since) {
   std::vector<MessageEnd> found;
+  std::map<std::pair<int, bool>, int> of_peer;  // and of a direction
   for (auto one = operations.rbegin(); one != operations.rend(); ++one) {
-    if (one->message() || one->call.sequence < since) continue;
+    const auto collective = static_cast<Collective>(one->call.collective);
+    if (!synchronizes(collective) || one->call.sequence < since) continue;
     for (const RecordedStep& step : one->steps) {
       if (step.peer < 0 || step.begin < 0 || step.end < 0 || step.bytes < kLongMessage) continue;
-      if (found.size() == kMostMessages) return found;
       const bool sends = step.kind->sends;
+      if (found.size() == kMostMessages) return found;
+      if (++of_peer[{step.peer, sends}] > kMostEach) continue;
       found.push_back({step.peer, step.tag, sends, one->call.sequence, step.bytes,
                        sends ? step.begin : step.end});
     }

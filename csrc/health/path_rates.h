@@ -7,7 +7,8 @@
 
 namespace hetcomm {
 
-// Ends of the newest long messages of these collectives, from the number `since` on.
+// Ends of the newest long messages, of collectives that synchronize, from the number `since` on.
+// Ranks of other collectives may begin at any time, which would make their paths look slow.
 std::vector<MessageEnd> long_messages(const std::vector<RecordedOperation>& operations,
                                       uint64_t since);
 

@@ -34,7 +34,7 @@ void Health::check_silence() {
   for (const auto& [peer, host, process] : control_.silences()) {
     if (departures_.count(peer) > 0) continue;
     if (host >=
-        peer_timeout_ / 2 + Monitor::interval / 2) {  // keep-alive asks after half the bound
+        peer_timeout_ / 2 + Monitor::interval / 2) {  // keep-alive asks after half the peer timeout
       control_.knock(peer);
       executor_.poll_by(now + peer_timeout_ / kPollsInBound);
     }

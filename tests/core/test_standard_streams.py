@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -28,7 +29,14 @@ def test_no_socket_takes_the_place_of_a_missing_stream(tmp_path: Path) -> None:
 def test_a_full_output_is_one_line(arguments: str) -> None:
     command = [sys.executable, "-P", "-m", "hetcomm", *arguments.split()]
     with open("/dev/full", "w") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        done = subprocess.run(
+            command,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            env=os.environ | {"HETCOMM_LOG_LEVEL": "error"},
+        )
     assert done.returncode == 2
     assert done.stderr.startswith("hetcomm: cannot write: [Errno 28] ")
     assert done.stderr.count("\n") == 1, done.stderr

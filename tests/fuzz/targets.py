@@ -68,7 +68,9 @@ def _states() -> list[bytes]:
     """The answer of rank 1 about its pace, and one about its operations."""
     now = 10**12
     head = [4321, b"boot id time:[1]", now, 90, b""]
-    arrivals = [part for number in range(40) for part in (number, now - 99, 50, 1 << 20, 0, 7)]
+    arrivals = [
+        part for number in range(40) for part in (number, now - 10**7, 5 * 10**6, 1 << 20, 0, 7)
+    ]
     messages = [2, 0, 1, 5, 1 << 20, now - 90, 2, 0, 0, 5, 1 << 20, now - 80]
     call = bytes(8) + packed(100) + bytes(8) + struct.pack("<d", 1.0) + bytes(16)
     times = [now - 10**10, now - 10**10, 2**64 - 1]
