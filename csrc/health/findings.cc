@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMostPairs = 4, kMostRanks = 16;
 // A shorter wait is no finding.
-constexpr int64_t kStall = 1'000'000'000;  // ns
+constexpr int64_t kLeastWait = 1'000'000'000;  // ns
 
 std::string ago(int64_t ns) {
   return format_seconds(std::chrono::nanoseconds(std::max<int64_t>(ns, 0)));
@@ -55,7 +55,7 @@ class Finder {
 
   bool stalled(int rank, const RecordedOperation& one) const {
     return one.failed() ||
-           (one.ended < 0 && state_.answers[rank]->state.now - one.submitted >= kStall);
+           (one.ended < 0 && state_.answers[rank]->state.now - one.submitted >= kLeastWait);
   }
 
   // The rank's call of a collective.
