@@ -10,6 +10,7 @@ computes and how programs for it are built, and nothing about its speed or its o
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import platform
 import subprocess
@@ -64,6 +65,17 @@ def build(machine: arm_files.Machine) -> None:
         if is_module or part.suffix in (".py", ".pyi", ".toml"):
             linked.unlink(missing_ok=True)
             linked.symlink_to(part)
+    record_installation()
+
+
+def record_installation() -> None:
+    """Makes the package an installed distribution, as a wheel would: torch finds the backend by its
+    entry point. Without one, importing hetcomm imports torch."""
+    known = importlib.metadata.distribution("hetcomm")
+    record = PACKAGE.parent / f"hetcomm-{known.version}.dist-info"
+    record.mkdir(exist_ok=True)
+    for name in ("METADATA", "entry_points.txt"):
+        (record / name).write_text(known.read_text(name) or "")
 
 
 def headers_of(machine: arm_files.Machine) -> Path:
