@@ -4,13 +4,27 @@
 #include <cpuid.h>
 #endif
 
+#include <fstream>
+#include <string>
+
 namespace hetcomm {
 namespace {
+
+#if defined(__x86_64__)
+// The kernel takes one of these timers when it has found that the counters of the processors differ
+// or change their rate.
+bool kernel_distrusts_counter() {
+  std::ifstream file("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+  std::string timer;
+  return file >> timer && (timer == "hpet" || timer == "acpi_pm" || timer == "jiffies");
+}
+#endif
 
 bool counter_is_steady() {
 #if defined(__x86_64__)
   unsigned a, b, c, d;
-  return __get_cpuid(0x80000007, &a, &b, &c, &d) != 0 && (d & 1u << 8) != 0;  // invariant TSC
+  const bool invariant = __get_cpuid(0x80000007, &a, &b, &c, &d) != 0 && (d & 1u << 8) != 0;
+  return invariant && !kernel_distrusts_counter();
 #elif defined(__aarch64__)
   return true;
 #else

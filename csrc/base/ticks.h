@@ -15,6 +15,9 @@ class Ticks {
     return steady_ ? counter() : static_cast<uint64_t>(Clock::now().time_since_epoch().count());
   }
 
+  // Whether ticks are those of the processor's counter.
+  static bool of_processor() { return steady_; }
+
  private:
   static uint64_t counter() {
 #if defined(__x86_64__)

@@ -185,6 +185,15 @@ def seccomp_filters() -> str:
     return "" if code == errno.EFAULT else f"this kernel has none: {errno.errorcode[code]}"
 
 
+@probe("invariant counter")
+def invariant_counter() -> str:
+    """Of an x86-64 processor; the kernel tells of its timer."""
+    if "nonstop_tsc" not in Path("/proc/cpuinfo").read_text().split():
+        return "the processor does not say that its counter has one rate"
+    timer = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+    return "" if timer.exists() else f"the kernel has no {timer}"
+
+
 @probe("unshare")
 def unshare() -> str:
     """The command, and user namespaces for it."""
