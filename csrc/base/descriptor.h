@@ -1,7 +1,9 @@
 #pragma once
 
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <utility>
 
 namespace hetcomm {
@@ -23,5 +25,14 @@ class Descriptor {
  private:
   int number_;
 };
+
+// An empty file in memory; flags as for memfd_create(). It cannot be executed: a sysctl of
+// Linux 6.3 and later (vm.memfd_noexec) may demand that. -1 and errno on failure.
+inline Descriptor make_memory_descriptor(const char* name, unsigned flags) {
+  constexpr unsigned no_executable = 8;  // MFD_NOEXEC_SEAL of Linux 6.3
+  Descriptor file(memfd_create(name, flags | no_executable));
+  if (file < 0 && errno == EINVAL) file = Descriptor(memfd_create(name, flags));
+  return file;
+}
 
 }  // namespace hetcomm

@@ -1,6 +1,5 @@
 #include "island/ccl/library_log.h"
 
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include <sstream>
 
 #include "base/config.h"
+#include "base/descriptor.h"
 
 namespace hetcomm {
 namespace {
@@ -42,7 +42,7 @@ bool lists(const std::string& devices, const std::string& device) {
 // The log of the process. A library that has begun to write here writes here to the end.
 struct Memory {
   std::mutex mutex;  // also over the environment
-  int descriptor = -1;
+  Descriptor descriptor;
   int listeners = 0;
   bool ours = false;   // hetcomm has set the environment
   bool wrote = false;  // the library
@@ -51,7 +51,7 @@ struct Memory {
 
   std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor); }
   bool ready() {
-    if (descriptor < 0) descriptor = memfd_create("hetcomm-ccl-log", MFD_CLOEXEC);
+    if (descriptor < 0) descriptor = make_memory_descriptor("hetcomm-ccl-log", MFD_CLOEXEC);
     return descriptor >= 0 && access(path().c_str(), W_OK) == 0;
   }
 

@@ -12,8 +12,7 @@
 namespace hetcomm::shm {
 namespace {
 
-constexpr unsigned kNoExecutable = 8;  // MFD_NOEXEC_SEAL of Linux 6.3, where a sysctl can demand it
-constexpr int kPopulateWrite = 23;     // MADV_POPULATE_WRITE of Linux 5.14
+constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE of Linux 5.14
 constexpr int kNoSuchChange = -1;
 
 // For older kernels: rt_sigprocmask() reads the set before it refuses the kind of change. It
@@ -30,9 +29,7 @@ int touch(uintptr_t begin, uintptr_t end) {
 }  // namespace
 
 Descriptor make_memory_file(const char* name, int64_t bytes) {
-  constexpr unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-  Descriptor file(memfd_create(name, flags | kNoExecutable));
-  if (file < 0 && errno == EINVAL) file = Descriptor(memfd_create(name, flags));
+  Descriptor file = make_memory_descriptor(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (file < 0 || ftruncate(file, bytes) != 0 ||
       fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     const int reason = errno;
