@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/config.h"
+#include "base/free_port.h"
 #include "base/log.h"
 #include "health/control.h"
 #include "health/socket_address.h"
@@ -30,7 +31,9 @@ constexpr int kMaxStrangers = 64;
 constexpr auto kKnockBound = std::chrono::milliseconds(100);
 
 [[noreturn]] void fail(const std::string& what) {
-  throw Error(Code::transport, what + ": " + std::strerror(errno));
+  const int error = errno;
+  throw Error(Code::transport, what + ": " + std::strerror(error) +
+                                   (error == EADDRINUSE ? std::string("; ") + kNoFreePort : ""));
 }
 
 // A rank listens before it tells its contact. A killed rank also resets connections that it has not
@@ -38,17 +41,18 @@ constexpr auto kKnockBound = std::chrono::milliseconds(100);
 [[noreturn]] void fail_to_connect(int rank, int peer, const std::string& contact, int error) {
   const bool ended = error == ECONNREFUSED || error == ECONNRESET;
   const bool loopback = contact.starts_with("127.") || contact.starts_with("::1 ");
-  throw Error(Status(
-      ended ? Code::peer_failed : Code::transport,
-      "rank " + std::to_string(rank) + " on " + host_name() + " cannot connect to rank " +
-          std::to_string(peer) + " at " + contact + ": " + std::strerror(error) + "; " +
-          (ended ? "its process has ended or given up, see its own log; or a firewall rejects "
-                   "the port; or the address leads to another host"
-                 : "check that this host reaches the address") +
-          (loopback ? ", for the loopback reaches its own host only, and the rank's host has no "
-                      "better address; see \"hetcomm topo\" there"
-                    : ", choose the interface with HETCOMM_SOCKET_IFNAME"),
-      rank, peer));
+  std::string remedy = ended ? "its process has ended or given up, see its own log; or a firewall "
+                               "rejects the port; or the address leads to another host"
+                             : "check that this host reaches the address";
+  remedy += loopback ? ", for the loopback reaches its own host only, and the rank's host has no "
+                       "better address; see \"hetcomm topo\" there"
+                     : ", choose the interface with HETCOMM_SOCKET_IFNAME";
+  if (error == EADDRNOTAVAIL) remedy = kNoFreePort;  // for this end
+  throw Error(Status(ended ? Code::peer_failed : Code::transport,
+                     "rank " + std::to_string(rank) + " on " + host_name() +
+                         " cannot connect to rank " + std::to_string(peer) + " at " + contact +
+                         ": " + std::strerror(error) + "; " + remedy,
+                     rank, peer));
 }
 
 // "198.18.0.1 40123 198.18.1.1 40124"

@@ -1,0 +1,62 @@
+"""Machines whose connections have taken all ports."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+FIRST, LAST = 40000, 40005
+# `program MOMENT FREE FOLDER ...`: before or after UCX has its ports, all but FREE are taken.
+PROGRAM = """
+import errno, socket, sys
+moment, free = sys.argv[1], int(sys.argv[2])
+sys.path[:0] = sys.argv[3:]
+from communicators import executor, run_ranks
+
+def take_ports():
+    taken = []
+    while True:
+        one = socket.socket()
+        try:
+            one.bind(("127.0.0.1", 0))
+        except OSError as error:
+            assert error.errno == errno.EADDRINUSE
+            return taken[free:]
+        one.listen()
+        taken.append(one)
+
+held = take_ports() if moment == "before" else []
+try:
+    executors = [executor(rank) for rank in range(2)]
+    held = held or take_ports()
+    for outcome in run_ranks(["a", "a"], lambda _: "works", executors=executors, timeout=5):
+        print(outcome)
+except Exception as error:
+    print(error)
+"""
+
+
+@pytest.mark.needs("network namespaces", "unshare")
+@pytest.mark.parametrize(
+    ("moment", "free", "error"),
+    [
+        ("before", 0, "UCX: expected a free TCP port; got none"),
+        ("after", 0, "cannot listen for control connections on 127.0.0.1: Address already in use"),
+        # The kernel may find no port for a listener while some are free.
+        ("after", 2, "cannot (connect to rank 1|listen for control connections)"),
+    ],
+)
+def test_a_kernel_without_free_ports_is_an_error(moment: str, free: int, error: str) -> None:
+    set_range = "ip link set lo up && echo $0 $1 > /proc/sys/net/ipv4/ip_local_port_range"
+    words = ["unshare", "--user", "--map-root-user", "--net", "sh", "-c"]
+    words += [f'{set_range} && shift && exec "$@"', str(FIRST), str(LAST)]
+    words += [sys.executable, "-c", PROGRAM, moment, str(free), str(HERE)]
+    words += [str(HERE.parent / "running")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert re.search(error, done.stdout), done
+    assert "net.ipv4.ip_local_port_range" in done.stdout
