@@ -55,7 +55,7 @@ void judge_state(const std::string& bytes) {
 using Reader = void (*)(const std::string&);
 const std::map<std::string, Reader>& readers() {
   static const auto* all = new std::map<std::string, Reader>{
-      {"news", [](const std::string& bytes) { News::unpack(bytes, 1, kRanks); }},
+      {"news", [](const std::string& bytes) { unpack_news(bytes, 1, kRanks); }},
       {"state of a rank", judge_state},
       {"member", [](const std::string& bytes) { Member::unpack(bytes); }},
       {"connect info", [](const std::string& bytes) { ConnectInfo::unpack(bytes); }},

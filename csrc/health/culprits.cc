@@ -6,7 +6,7 @@
 
 #include "base/joined.h"
 #include "base/log.h"
-#include "health/health.h"
+#include "health/inquiries.h"
 
 namespace hetcomm {
 namespace {
@@ -21,35 +21,34 @@ constexpr size_t kMostCulprits = 3;
 
 }  // namespace
 
-// Under the mutex.
-void Health::inquire_before_timeout(const Run& run) {
+void Inquiries::before_timeout(const Run& run) {
   const uint64_t sequence = run.call().sequence;
   const auto now = Clock::now();
   // An operation that another group has held up has its time once more.
   if (asked_about_ > sequence && now - asked_at_ < 2 * kBeforeTimeout) return;
-  const auto wait = std::chrono::duration_cast<Clock::duration>(run.deadline().left() -
-                                                                kBeforeTimeout + turn_to_inquire());
+  const auto wait = std::chrono::duration_cast<Clock::duration>(
+      run.deadline().left() - kBeforeTimeout + wait_to_ask(group_.rank));
   if (wait > 0s) {
-    if (wait < interval) executor_.poll_by(now + wait);
+    if (wait < Monitor::interval) group_.executor.poll_by(now + wait);
     return;
   }
-  note_inquiry(sequence);
-  flood(ask(run.describe() + " is close to its timeout",
-            {.occasion = Inquiry::Occasion::timeout, .sequence = sequence},
-            [this, sequence](const GroupState& state) { blame(sequence, state); }));
+  note_timeout(sequence);
+  flood(make(run.describe() + " is close to its timeout",
+             {.occasion = Inquiry::Occasion::timeout, .sequence = sequence},
+             [this, sequence](const GroupState& state) { blame(sequence, state); }));
 }
 
-void Health::blame(uint64_t sequence, const GroupState& state) {
+void Inquiries::blame(uint64_t sequence, const GroupState& state) {
   std::vector<Finding> found = findings(state);
-  std::lock_guard lock(mutex_);
-  if (!watching_ || said_goodbye_) return;  // the inquiry was cut short
+  std::lock_guard lock(group_.mutex);
+  if (!group_.active()) return;  // the inquiry was cut short
   {
-    const auto held = executor_.lock();  // the error names silent ranks anyway
+    const auto held = group_.executor.lock();  // the error names silent ranks anyway
     std::erase_if(found, [&](const Finding& one) {
-      const auto departure = departures_.find(one.rank);
+      const auto departure = group_.departures.find(one.rank);
       const bool rightly_left =
-          departure != departures_.end() && departure->second.calls > sequence;
-      return rightly_left || queue_->silent.contains(one.rank);
+          departure != group_.departures.end() && departure->second.news.calls > sequence;
+      return rightly_left || group_.queue->silent.contains(one.rank);
     });
   }
   if (found.empty()) return;
@@ -60,29 +59,31 @@ void Health::blame(uint64_t sequence, const GroupState& state) {
     words.resize(kMostCulprits);
     words.push_back("and " + std::to_string(found.size() - kMostCulprits) + " more");
   }
-  const Status why(Code::timeout, joined(words, "; "), rank_, culprit);
-  note_culprit(sequence, why);
-  control_.flood(News{.kind = News::Kind::culprit, .sequence = sequence, .why = why}.pack());
+  const CulpritNews news{sequence,
+                         Status(Code::timeout, joined(words, "; "), group_.rank, culprit)};
+  on_news(news);
+  group_.flood(news);
 }
 
-void Health::note_inquiry(uint64_t sequence) {
+void Inquiries::note_timeout(uint64_t sequence) {
   asked_about_ = std::max(asked_about_, sequence + 1);
   asked_at_ = Clock::now();
 }
 
 // The first of several findings counts. Later inquiries may have lost answers to the first.
-void Health::note_culprit(uint64_t sequence, const Status& why) {
+void Inquiries::on_news(const CulpritNews& news) {
   const auto now = Clock::now();
+  const Status::Details& why = news.why.details();
   {
-    const auto held = executor_.lock();
-    auto& culprit = queue_->culprit;
-    if (culprit && culprit->sequence == sequence && now < culprit->until) return;
-    culprit = {sequence, why.details().message, why.details().peer, now, now + kCounts};
+    const auto held = group_.executor.lock();
+    auto& culprit = group_.queue->culprit;
+    if (culprit && culprit->sequence == news.sequence && now < culprit->until) return;
+    culprit = {news.sequence, why.message, why.peer, now, now + kCounts};
   }
   log(LogLevel::info,
-      "collective #" + std::to_string(sequence) +
-          " is close to its timeout; likely culprit: " + why.details().message,
-      rank_);
+      "collective #" + std::to_string(news.sequence) +
+          " is close to its timeout; likely culprit: " + why.message,
+      group_.rank);
 }
 
 }  // namespace hetcomm

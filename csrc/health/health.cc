@@ -6,6 +6,8 @@
 #include <thread>
 
 #include "base/log.h"
+#include "exec/callbacks.h"
+#include "health/pace_watch.h"
 
 namespace hetcomm {
 namespace {
@@ -22,81 +24,96 @@ constexpr auto kGraceOnOneHost = 100ms;
 constexpr auto kTellBound = 250ms;
 constexpr std::chrono::microseconds kFirstPause = 100us, kLongestPause = 5ms;
 
+// A function of several types, from one function for each.
+template <class... Functions>
+struct Overloaded : Functions... {
+  using Functions::operator()...;
+};
+template <class... Functions>
+Overloaded(Functions...) -> Overloaded<Functions...>;
+
 }  // namespace
 
 Health::Health(Executor& executor, std::shared_ptr<RunQueue> queue, int rank, int size,
                const std::string& address)
-    : executor_(executor),
-      queue_(std::move(queue)),
-      rank_(rank),
-      size_(size),
+    : group_(executor, std::move(queue), rank, size, address, *this),
       grace_(kGrace),
-      control_(rank, size, address, *this) {}
+      silence_(group_),
+      calls_(group_),
+      lost_rails_(group_),
+      inquiries_(group_),
+      figures_(group_) {}
 
 void Health::share_host() { grace_ = kGraceOnOneHost; }
 
+void Health::introduce(std::string group, std::vector<RankPlace> places) {
+  std::lock_guard lock(group_.mutex);
+  group_.name = std::move(group);
+  group_.places = std::move(places);
+}
+
 void Health::watch(int descriptor) {
-  watching_ ? executor_.watch(descriptor) : early_descriptors_.push_back(descriptor);
+  group_.watching ? group_.executor.watch(descriptor) : early_descriptors_.push_back(descriptor);
 }
 
 void Health::begin(const std::vector<ControlPlane::Neighbour>& ranks, const std::string& group_key,
                    const Deadline& deadline) {
-  control_.connect(ranks, group_key, deadline);  // no other thread uses the connections yet
-  std::lock_guard lock(mutex_);
-  watching_ = true;
-  for (int descriptor : early_descriptors_) executor_.watch(descriptor);
+  // No other thread uses the connections yet.
+  group_.control.connect(ranks, group_key, deadline);
+  std::lock_guard lock(group_.mutex);
+  group_.watching = true;
+  for (int descriptor : early_descriptors_) group_.executor.watch(descriptor);
   early_descriptors_.clear();
 }
 
 void Health::await_proofs(const Deadline& deadline) {
   {
-    std::lock_guard lock(mutex_);
-    control_.set_proof_deadline(deadline.left() * 3 / 4);  // the rest is for the news of a failure
+    std::lock_guard lock(group_.mutex);
+    // The rest is for the news of a failure.
+    group_.control.set_proof_deadline(deadline.left() * 3 / 4);
   }
   for (auto pause = kFirstPause; !deadline.passed(); pause = std::min(2 * pause, kLongestPause)) {
     poll();
     {
-      std::lock_guard lock(mutex_);
-      if (!watching_ || !cause_.ok() || (control_.proven() && lost_.empty())) return;
+      std::lock_guard lock(group_.mutex);
+      if (!group_.watching || !group_.cause.ok()) return;
+      if (group_.control.proven() && group_.lost.empty()) return;
     }
     std::this_thread::sleep_for(pause);
   }
 }
 
-void Health::fail(const Status& status) {
-  if (cause_.ok()) cause_ = status;
-  agreed_changed_.notify_all();
+bool Health::member() {
+  std::lock_guard lock(group_.mutex);
+  return group_.active();
 }
 
 // Without the mutex, because failing completes runs, and their listeners may take other locks.
 void Health::deliver() {
   Status cause;
   {
-    std::lock_guard lock(mutex_);
-    if (cause_.ok() || delivered_) return;
+    std::lock_guard lock(group_.mutex);
+    if (group_.cause.ok() || delivered_) return;
     delivered_ = true;
-    cause = cause_;
+    cause = group_.cause;
   }
-  executor_.fail(*queue_, cause);
+  group_.executor.fail(*group_.queue, cause);
 }
 
 void Health::say_goodbye(const Deadline& deadline) {
   {
-    std::lock_guard lock(mutex_);
-    if (said_goodbye_ || !watching_) return;
-    said_goodbye_ = true;
-    control_.flood(News{.kind = News::Kind::goodbye,
-                        .sequence = next_call_,
-                        .rails = first_calls_.size(),
-                        .why = refusal_ ? refusal_->why : Status()}
-                       .pack());
+    std::lock_guard lock(group_.mutex);
+    if (!group_.active()) return;
+    group_.said_goodbye = true;
+    group_.flood(GoodbyeNews{
+        .calls = group_.next_call, .rails = lost_rails_.decided(), .refusal = calls_.refusal()});
   }
   while (!deadline.passed()) {
     std::vector<pollfd> pending;
     {
-      std::lock_guard lock(mutex_);
-      control_.poll();
-      pending = control_.pending_output();
+      std::lock_guard lock(group_.mutex);
+      group_.control.poll();
+      pending = group_.control.pending_output();
     }
     if (pending.empty()) return await_delivery();
     // Only this thread closes the connections.
@@ -107,48 +124,48 @@ void Health::say_goodbye(const Deadline& deadline) {
 
 void Health::end() {
   {
-    std::lock_guard lock(mutex_);
-    watching_ = false;
-    control_.close();
-    rails_.reset();
+    std::lock_guard lock(group_.mutex);
+    group_.watching = false;
+    group_.control.close();
+    lost_rails_.close();
   }
-  finish_inquiries(true);
+  inquiries_.finish(true);
 }
 
 void Health::poll() {
   {
-    std::lock_guard lock(mutex_);
-    if (!watching_ || said_goodbye_) return;
-    control_.poll();
-    check_silence();  // the first check, because it sends this rank's heartbeats
+    std::lock_guard lock(group_.mutex);
+    if (!group_.active()) return;
+    group_.control.poll();
+    silence_.check();  // the first check, because it sends this rank's heartbeats
     flood_failure();
-    check_disputes();
-    flood_refusal();
+    calls_.check_disputes();
+    calls_.flood_refusal();
     check_lost();
-    check_rails();
-    check_stalls();
-    inquire_after_failure();
+    lost_rails_.check();
+    if (const auto stalled = calls_.check_stalls()) inquiries_.before_timeout(*stalled);
+    inquiries_.check_failure();
   }
   deliver();
   decide_trials();
   look_at_pace();
-  finish_inquiries(false);
+  inquiries_.finish(false);
 }
 
 void Health::failed(const Status& status) {
   {
-    std::lock_guard lock(mutex_);
-    fail(status);
+    std::lock_guard lock(group_.mutex);
+    group_.fail(status);
   }
   deliver();
-  std::lock_guard lock(mutex_);
-  if (watching_ && !said_goodbye_) flood_failure();
+  std::lock_guard lock(group_.mutex);
+  if (group_.active()) flood_failure();
 }
 
 void Health::tell_failure() {
   {
-    std::lock_guard lock(mutex_);
-    if (!watching_ || said_goodbye_) return;
+    std::lock_guard lock(group_.mutex);
+    if (!group_.active()) return;
     flood_failure();
   }
   await_delivery();
@@ -159,100 +176,172 @@ void Health::tell_failure() {
 void Health::await_delivery() {
   for (const Deadline deadline(kTellBound); !deadline.passed();) {
     {
-      std::lock_guard lock(mutex_);
-      if (!watching_ || control_.delivered()) return;
+      std::lock_guard lock(group_.mutex);
+      if (!group_.watching || group_.control.delivered()) return;
     }
     std::this_thread::sleep_for(1ms);
   }
 }
 
 void Health::on_lost(int peer) {
-  if (departures_.count(peer) > 0) return;
-  lost_.emplace(peer, Clock::now());
-  executor_.poll_by(Clock::now() + grace_);  // for check_lost()
+  if (group_.left(peer)) return;
+  group_.lost.emplace(peer, Clock::now());
+  group_.executor.poll_by(Clock::now() + grace_);  // for check_lost()
 }
 
 void Health::on_news(int origin, int from, const std::string& bytes) {
-  const News news = News::unpack(bytes, origin, size_);
-  switch (news.kind) {
-    case News::Kind::failure: {
-      Status::Details details = news.why.details();
-      details.rank = origin;
-      flooded_failure_ = true;  // the origin's news reaches all ranks
-      fail(Status(std::move(details)));
-      return;
-    }
-    case News::Kind::stall:
-      note_stall(news.call.sequence, origin);
-      if (news.call.sequence < next_call_) {
-        different_.push_back({origin, news.call, news.caller});
-      } else if (early_calls_.size() < 4096) {
-        early_calls_.emplace(news.call.sequence, PeerCall{origin, news.call, news.caller});
-      }
-      return;
-    case News::Kind::goodbye:
-      departures_[origin] = {news.sequence, news.rails, Clock::now(),
-                             news.why.ok() ? "" : news.why.details().message};
-      agreed_changed_.notify_all();
-      lost_.erase(origin);
-      silent_.erase(origin);
-      note_silence(origin, true);
-      return;
-    case News::Kind::refusal:
-      peer_refusals_[news.sequence] = {news.why};
-      while (peer_refusals_.size() > kRemembered) peer_refusals_.erase(peer_refusals_.begin());
-      return;
-    case News::Kind::culprit:
-      return note_culprit(news.sequence, news.why);
-    case News::Kind::rail:
-      return on_rail(origin, news.rail);
-    case News::Kind::figures:
-      return on_figures(origin, news);
-    case News::Kind::inquiry:
-      return on_inquiry(from, news.inquiry);
-    case News::Kind::answer:
-      return on_answer(news);
-    case News::Kind::silence:
-      note_silence(news.about, news.ended);
-      return;
-  }
+  const News news = unpack_news(bytes, origin, group_.size);
+  std::visit(Overloaded{
+                 [&](const FailureNews& one) { on_failure(origin, one); },
+                 [&](const GoodbyeNews& one) { on_goodbye(origin, one); },
+                 [&](const SilenceNews& one) { silence_.on_news(one); },
+                 [&](const StallNews& one) { calls_.on_news(origin, one); },
+                 [&](const RefusalNews& one) { calls_.on_news(one); },
+                 [&](const RailEnds& one) { lost_rails_.on_news(origin, one); },
+                 [&](const FirstCallNews& one) { lost_rails_.on_news(origin, one); },
+                 [&](const FiguresNews& one) { figures_.on_news(origin, one); },
+                 [&](const Inquiry& one) { inquiries_.on_news(from, one); },
+                 [&](const AnswerNews& one) { inquiries_.on_news(one); },
+                 [&](const CulpritNews& one) { inquiries_.on_news(one); },
+             },
+             news);
+}
+
+void Health::on_failure(int origin, const FailureNews& news) {
+  Status::Details details = news.why.details();
+  details.rank = origin;
+  flooded_failure_ = true;  // the origin's news reaches all ranks
+  group_.fail(Status(std::move(details)));
+}
+
+void Health::on_goodbye(int origin, const GoodbyeNews& news) {
+  group_.departures[origin] = {news};
+  group_.changed.notify_all();
+  group_.lost.erase(origin);
+  silence_.forget(origin);
 }
 
 void Health::on_malformed(int peer, const std::string& why) {
-  fail(Status(Code::peer_failed,
-              "rank " + std::to_string(peer) +
-                  " sent a malformed record over its control connection: " + why +
-                  "; run the same hetcomm version on every rank, and see that rank's own log",
-              rank_, peer));
+  group_.fail(Status(
+      Code::peer_failed,
+      "rank " + std::to_string(peer) + " sent a malformed record over its control connection: " +
+          why + "; run the same hetcomm version on every rank, and see that rank's own log",
+      group_.rank, peer));
 }
 
 void Health::flood_failure() {
-  Status failure;
-  {
-    const auto held = executor_.lock();
-    failure = queue_->failure;
-  }
+  const Status failure = group_.failure();
   if (failure.ok()) return;
-  if (cause_.ok()) {  // this rank's own, which the executor knows
+  if (group_.cause.ok()) {  // this rank's own, which the executor knows
     delivered_ = true;
-    fail(failure);
+    group_.fail(failure);
   }
   if (flooded_failure_) return;
   flooded_failure_ = true;
-  control_.flood(News{.kind = News::Kind::failure, .why = failure}.pack());
-  log(LogLevel::info, failure.text(), rank_);
+  group_.flood(FailureNews{failure});
+  log(LogLevel::info, failure.text(), group_.rank);
 }
 
 void Health::check_lost() {
-  for (const auto& [peer, since] : lost_) {
+  for (const auto& [peer, since] : group_.lost) {
     if (Clock::now() - since < grace_) continue;
-    if (const auto disputed = disputed_run()) return fail(disputed->dispute());
-    fail(Status(Code::peer_failed,
-                "rank " + std::to_string(peer) +
-                    " is gone: its process ended or its host became unreachable; see its own log",
-                rank_, peer));
-    return;
+    if (const auto disputed = calls_.disputed_run()) return group_.fail(disputed->dispute());
+    return group_.fail(
+        Status(Code::peer_failed,
+               "rank " + std::to_string(peer) +
+                   " is gone: its process ended or its host became unreachable; see its own log",
+               group_.rank, peer));
   }
+}
+
+bool Health::record(const CallDescriptor& call, size_t left_out) {
+  std::lock_guard lock(group_.mutex);
+  if (!lost_rails_.leaves_out(left_out, call.sequence)) return false;
+  calls_.record(call);
+  return true;
+}
+
+void Health::report_refusal(const Status& why) {
+  std::lock_guard lock(group_.mutex);
+  calls_.report_refusal(why);
+}
+
+bool Health::leaves_out_lost_rails(size_t left_out, uint64_t sequence) {
+  std::lock_guard lock(group_.mutex);
+  return lost_rails_.leaves_out(left_out, sequence);
+}
+
+std::vector<RailEnds> Health::lost_rails(uint64_t sequence, const Deadline& deadline) {
+  std::unique_lock lock(group_.mutex);
+  return lost_rails_.await(lock, sequence, deadline);
+}
+
+void Health::report(const std::string& trial, int64_t round, const CodecFigures& own) {
+  std::lock_guard lock(group_.mutex);
+  figures_.add({trial, round, own});
+  group_.executor.wake_progress_thread();  // which may have the total
+}
+
+// Without the mutex, because pricing plans takes time.
+void Health::decide_trials() {
+  std::vector<FiguresNews> totals;
+  {
+    std::lock_guard lock(group_.mutex);
+    totals = figures_.take_totals();
+  }
+  for (const FiguresNews& total : totals) {
+    std::shared_ptr<CodecTrial> trial;
+    {
+      const auto held = group_.executor.lock();
+      const auto& trials = group_.queue->trials;
+      const auto found = trials.find(total.trial);
+      if (found != trials.end()) trial = found->second;
+    }
+    if (trial) {
+      trial->decide(total.round, total.figures);
+    } else {
+      log(LogLevel::warning,
+          "codec figures of a trial that this rank does not make: " + total.trial, group_.rank);
+    }
+  }
+}
+
+void Health::inquire(const std::string& why, const Inquiry& inquiry, Inquiries::Done done) {
+  inquiries_.ask(why, inquiry, std::move(done));
+}
+
+void Health::await_inquiry_after_failure() {
+  inquiries_.await_answers_about_failure([this] { poll(); });
+}
+
+void Health::watch_pace(Predicted predicted, std::chrono::nanoseconds period) {
+  if (group_.rank == 0) pace_ = std::make_shared<PaceWatch>(std::move(predicted), period);
+}
+
+void Health::look_at_pace() {
+  if (!pace_) return;
+  const auto inquiry = pace_->due();
+  if (!inquiry) return;
+  {
+    std::lock_guard lock(group_.mutex);
+    if (!group_.cause.ok() || !group_.departures.empty() || group_.next_call == 0) return;
+  }
+  inquire("the pace of the group", *inquiry, [pace = pace_](const GroupState& state) {
+    run_callback([=] { run_logged([&] { pace->judge(state); }); });
+  });
+}
+
+GroupTotals Health::totals() {
+  GroupTotals found;
+  std::lock_guard lock(group_.mutex);
+  found.group = group_.name;
+  found.rank = group_.rank;
+  found.stalls = calls_.stalls();
+  if (pace_) found.late = pace_->late(found.compared);
+  const auto held = group_.executor.lock();
+  found.collectives = group_.queue->recorder.totals();
+  found.failed = !group_.queue->failure.ok();
+  return found;
 }
 
 }  // namespace hetcomm

@@ -1,6 +1,7 @@
 #include "health/news.h"
 
 #include <cstring>
+#include <utility>
 
 #include "base/packing.h"
 
@@ -22,189 +23,215 @@ std::string shortened(const std::string& text) {
          text.substr(tail);
 }
 
-std::string pack(const CallDescriptor& call) {
-  return std::string(reinterpret_cast<const char*>(&call), sizeof call);
+// The bytes of a record, and the rank and the group that the record comes from.
+struct Source : Unpacker {
+  int origin, size;
+
+  // A number of bytes, ns or rounds. The sum of two does not overflow.
+  int64_t amount() {
+    const uint64_t value = number();
+    if (value <= INT64_MAX / 2) return static_cast<int64_t>(value);
+    throw Error(Code::invalid_argument,
+                "expected a number of bytes, ns or rounds, got " + std::to_string(value));
+  }
+  int rank() {
+    const uint64_t rank = number();
+    if (rank < static_cast<uint64_t>(size)) return static_cast<int>(rank);
+    throw Error(Code::invalid_argument, "expected a rank of the group, got another number");
+  }
+  // A rank plus one; 0 for none.
+  int peer() {
+    const uint64_t peer = number();
+    if (peer <= static_cast<uint64_t>(size)) return static_cast<int>(peer) - 1;
+    throw Error(Code::invalid_argument, "expected a rank of the group, got another number");
+  }
+  // A member of an enumeration, whose last is `last`.
+  template <class Enum>
+  Enum member(Enum last, const char* what) {
+    const uint64_t value = number();
+    if (value <= static_cast<uint64_t>(last)) return static_cast<Enum>(value);
+    throw Error(Code::invalid_argument,
+                "expected the " + std::string(what) + ", got " + std::to_string(value));
+  }
+  Code code() {
+    const uint64_t value = number();
+    if (value > 0 && value <= static_cast<uint64_t>(Code::peer_failed)) {
+      return static_cast<Code>(value);
+    }
+    throw Error(Code::invalid_argument,
+                "expected the code of an error, got " + std::to_string(value));
+  }
+};
+
+// Each kind of news has a put() and a get(), with the same order of values.
+
+void put(Packer& to, const FailureNews& news) {
+  const Status::Details& why = news.why.details();
+  to.put(static_cast<uint64_t>(why.code)).put(static_cast<uint64_t>(why.peer + 1));
+  to.put(shortened(why.op)).put(shortened(why.message));
 }
 
-CallDescriptor unpack_call(const std::string& bytes) {
-  CallDescriptor call;
-  if (bytes.size() != sizeof call) {
-    throw Error(Code::invalid_argument, "expected a call of " + std::to_string(sizeof call) +
+void get(Source& from, FailureNews& news) {
+  Status::Details why{};
+  why.rank = from.origin;
+  why.code = from.code();
+  why.peer = from.peer();
+  why.op = from.text();
+  why.message = from.text();
+  news.why = Status(std::move(why));
+}
+
+void put(Packer& to, const StallNews& news) {
+  to.put(std::string(reinterpret_cast<const char*>(&news.call), sizeof news.call));
+  to.put(shortened(news.caller));
+}
+
+void get(Source& from, StallNews& news) {
+  const std::string bytes = from.text();
+  if (bytes.size() != sizeof news.call) {
+    throw Error(Code::invalid_argument, "expected a call of " + std::to_string(sizeof news.call) +
                                             " bytes, got " + std::to_string(bytes.size()));
   }
-  std::memcpy(&call, bytes.data(), sizeof call);
-  return call;
+  std::memcpy(&news.call, bytes.data(), sizeof news.call);
+  news.caller = from.text();
 }
 
-// A number of bytes, ns or rounds. The sum of two does not overflow.
-int64_t unpack_amount(Unpacker& from) {
-  const uint64_t number = from.number();
-  if (number <= INT64_MAX / 2) return static_cast<int64_t>(number);
-  throw Error(Code::invalid_argument,
-              "expected a number of bytes, ns or rounds, got " + std::to_string(number));
+void put(Packer& to, const GoodbyeNews& news) {
+  to.put(news.calls).put(news.rails).put(shortened(news.refusal));
 }
 
-int unpack_rank(Unpacker& from, int size) {
-  const uint64_t rank = from.number();
-  if (rank < static_cast<uint64_t>(size)) return static_cast<int>(rank);
-  throw Error(Code::invalid_argument, "expected a rank of the group, got another number");
+void get(Source& from, GoodbyeNews& news) {
+  news.calls = from.number();
+  news.rails = from.number();
+  news.refusal = from.text();
 }
 
-// A member of an enumeration, whose last is `last`.
-template <class Enum>
-Enum unpack_member(Unpacker& from, Enum last, const char* what) {
-  const uint64_t number = from.number();
-  if (number <= static_cast<uint64_t>(last)) return static_cast<Enum>(number);
-  throw Error(Code::invalid_argument,
-              "expected the " + std::string(what) + ", got " + std::to_string(number));
+void put(Packer& to, const RefusalNews& news) {
+  to.put(news.sequence).put(static_cast<uint64_t>(news.why.code()));
+  to.put(shortened(news.why.details().message));
 }
 
-// A rank plus one; 0 for none.
-int unpack_peer(Unpacker& from, int size) {
-  const uint64_t peer = from.number();
-  if (peer <= static_cast<uint64_t>(size)) return static_cast<int>(peer) - 1;
-  throw Error(Code::invalid_argument, "expected a rank of the group, got another number");
+void get(Source& from, RefusalNews& news) {
+  Status::Details why{};
+  why.rank = why.peer = from.origin;
+  news.sequence = from.number();
+  why.code = from.code();
+  why.message = from.text();
+  news.why = Status(std::move(why));
 }
 
-Code unpack_code(uint64_t number) {
-  if (number > 0 && number <= static_cast<uint64_t>(Code::peer_failed)) {
-    return static_cast<Code>(number);
+void put(Packer& to, const FiguresNews& news) {
+  const CodecFigures& figures = news.figures;
+  to.put(news.trial);
+  for (int64_t number : {news.round, figures.plain, figures.encoded, figures.work, figures.time}) {
+    to.put(static_cast<uint64_t>(number));
   }
+}
+
+void get(Source& from, FiguresNews& news) {
+  CodecFigures& figures = news.figures;
+  news.trial = from.text();
+  for (int64_t* number :
+       {&news.round, &figures.plain, &figures.encoded, &figures.work, &figures.time}) {
+    *number = from.amount();
+  }
+}
+
+void put(Packer& to, const Inquiry& news) {
+  to.put(news.number).put(static_cast<uint64_t>(news.detail));
+  to.put(static_cast<uint64_t>(news.occasion)).put(news.sequence);
+}
+
+void get(Source& from, Inquiry& news) {
+  news.asker = from.origin;
+  news.number = from.number();
+  news.detail = from.member(Inquiry::Detail::pace, "detail of an inquiry");
+  news.occasion = from.member(Inquiry::Occasion::timeout, "occasion of an inquiry");
+  news.sequence = from.number();
+}
+
+void put(Packer& to, const AnswerNews& news) {
+  to.put(static_cast<uint64_t>(news.asker)).put(news.number);
+  to.put(static_cast<uint64_t>(news.rank)).put(news.part).put(news.parts).put(news.text);
+}
+
+void get(Source& from, AnswerNews& news) {
+  news.asker = from.rank();
+  news.number = from.number();
+  news.rank = from.rank();
+  news.part = from.number();
+  news.parts = from.number();
+  news.text = from.text();
+  if (news.part < news.parts && news.parts <= kMostParts) return;
   throw Error(Code::invalid_argument,
-              "expected the code of an error, got " + std::to_string(number));
+              "expected a part of at most " + std::to_string(kMostParts) + ", got another number");
+}
+
+void put(Packer& to, const SilenceNews& news) {
+  to.put(static_cast<uint64_t>(news.rank)).put(static_cast<uint64_t>(news.ended));
+}
+
+void get(Source& from, SilenceNews& news) {
+  news.rank = from.rank();
+  news.ended = from.number() != 0;
+}
+
+void put(Packer& to, const RailEnds& news) {
+  to.put(news.network).put(news.own).put(news.other);
+  to.put(shortened(news.words)).put(news.left);
+}
+
+void get(Source& from, RailEnds& news) {
+  news = {from.text(), from.text(), from.text(), from.text(), from.text()};
+}
+
+void put(Packer& to, const CulpritNews& news) {
+  const Status::Details& why = news.why.details();
+  to.put(news.sequence).put(static_cast<uint64_t>(why.peer + 1)).put(shortened(why.message));
+}
+
+void get(Source& from, CulpritNews& news) {
+  Status::Details why{};
+  why.code = Code::timeout;
+  why.rank = from.origin;
+  news.sequence = from.number();
+  why.peer = from.peer();
+  why.message = from.text();
+  news.why = Status(std::move(why));
+}
+
+void put(Packer& to, const FirstCallNews& news) { to.put(news.rail).put(news.call); }
+
+void get(Source& from, FirstCallNews& news) {
+  news.rail = from.number();
+  news.call = from.number();
+}
+
+// The number of a kind is its place among the alternatives of News.
+template <size_t... kinds>
+News get_kind(uint64_t kind, Source& from, std::index_sequence<kinds...>) {
+  News news;
+  const bool known = ((kind == kinds && (get(from, news.emplace<kinds>()), true)) || ...);
+  if (known) return news;
+  throw Error(Code::invalid_argument, "expected a kind of news below " +
+                                          std::to_string(sizeof...(kinds)) + ", got " +
+                                          std::to_string(kind));
 }
 
 }  // namespace
 
-std::string News::pack() const {
-  Packer packer;
-  packer.put(static_cast<uint64_t>(kind));
-  switch (kind) {
-    case Kind::failure:
-      packer.put(static_cast<uint64_t>(why.code()))
-          .put(static_cast<uint64_t>(why.details().peer + 1))
-          .put(shortened(why.details().op))
-          .put(shortened(why.details().message));
-      break;
-    case Kind::stall:
-      packer.put(hetcomm::pack(call)).put(shortened(caller));
-      break;
-    case Kind::goodbye:
-      packer.put(sequence).put(rails).put(why.ok() ? "" : shortened(why.details().message));
-      break;
-    case Kind::refusal:
-      packer.put(sequence)
-          .put(static_cast<uint64_t>(why.code()))
-          .put(shortened(why.details().message));
-      break;
-    case Kind::figures:
-      packer.put(trial);
-      for (int64_t number : {round, figures.plain, figures.encoded, figures.work, figures.time}) {
-        packer.put(static_cast<uint64_t>(number));
-      }
-      break;
-    case Kind::inquiry:
-      packer.put(inquiry.number).put(static_cast<uint64_t>(inquiry.detail));
-      packer.put(static_cast<uint64_t>(inquiry.occasion)).put(inquiry.sequence);
-      break;
-    case Kind::answer:
-      packer.put(static_cast<uint64_t>(inquiry.asker)).put(inquiry.number);
-      packer.put(static_cast<uint64_t>(rank)).put(part).put(parts).put(text);
-      break;
-    case Kind::silence:
-      packer.put(static_cast<uint64_t>(about)).put(static_cast<uint64_t>(ended));
-      break;
-    case Kind::rail:
-      packer.put(rail.network).put(rail.own).put(rail.other);
-      packer.put(shortened(rail.words)).put(rail.left);
-      break;
-    case Kind::culprit:
-      packer.put(sequence)
-          .put(static_cast<uint64_t>(why.details().peer + 1))
-          .put(shortened(why.details().message));
-      break;
-  }
-  return packer.take();
+std::string pack(const News& news) {
+  Packer to;
+  to.put(static_cast<uint64_t>(news.index()));
+  std::visit([&](const auto& one) { put(to, one); }, news);
+  return to.take();
 }
 
-News News::unpack(const std::string& bytes, int origin, int size) {
-  Unpacker from(bytes);
-  News news;
-  news.kind = static_cast<Kind>(from.number());
-  Status::Details details{};
-  details.rank = details.peer = origin;
-  switch (news.kind) {
-    case Kind::failure:
-      details.code = unpack_code(from.number());
-      details.peer = unpack_peer(from, size);
-      details.op = from.text();
-      details.message = from.text();
-      break;
-    case Kind::stall:
-      news.call = unpack_call(from.text());
-      news.caller = from.text();
-      break;
-    case Kind::goodbye:
-      news.sequence = from.number();
-      news.rails = from.number();
-      details.code = Code::invalid_argument;
-      details.message = from.text();
-      break;
-    case Kind::refusal:
-      news.sequence = from.number();
-      details.code = unpack_code(from.number());
-      details.message = from.text();
-      break;
-    case News::Kind::figures:
-      news.trial = from.text();
-      for (int64_t* number : {&news.round, &news.figures.plain, &news.figures.encoded,
-                              &news.figures.work, &news.figures.time}) {
-        *number = unpack_amount(from);
-      }
-      break;
-    case Kind::inquiry:
-      news.inquiry.asker = origin;
-      news.inquiry.number = from.number();
-      news.inquiry.detail = unpack_member(from, Inquiry::Detail::pace, "detail of an inquiry");
-      news.inquiry.occasion =
-          unpack_member(from, Inquiry::Occasion::timeout, "occasion of an inquiry");
-      news.inquiry.sequence = from.number();
-      break;
-    case Kind::answer:
-      news.inquiry.asker = unpack_rank(from, size);
-      news.inquiry.number = from.number();
-      news.rank = unpack_rank(from, size);
-      news.part = from.number();
-      news.parts = from.number();
-      news.text = from.text();
-      if (news.part >= news.parts || news.parts > kMostParts) {
-        throw Error(
-            Code::invalid_argument,
-            "expected a part of at most " + std::to_string(kMostParts) + ", got another number");
-      }
-      break;
-    case Kind::silence:
-      news.about = unpack_rank(from, size);
-      news.ended = from.number() != 0;
-      break;
-    case Kind::rail:
-      news.rail = {from.text(), from.text(), from.text(), from.text(), from.text()};
-      break;
-    case Kind::culprit:
-      news.sequence = from.number();
-      details.code = Code::timeout;
-      details.peer = unpack_peer(from, size);
-      details.message = from.text();
-      break;
-    default:
-      throw Error(Code::invalid_argument, "expected a kind of news from 0 to 9, got another");
-  }
+News unpack_news(const std::string& bytes, int origin, int size) {
+  Source from{Unpacker(bytes), origin, size};
+  const uint64_t kind = from.number();
+  News news = get_kind(kind, from, std::make_index_sequence<std::variant_size_v<News>>());
   from.end();
-  const bool refused = news.kind == Kind::goodbye && !details.message.empty();
-  if (refused || news.kind == Kind::failure || news.kind == Kind::refusal ||
-      news.kind == Kind::culprit) {
-    news.why = Status(std::move(details));
-  }
   return news;
 }
 

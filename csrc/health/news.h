@@ -1,7 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <variant>
 
 #include "base/status.h"
 #include "health/rail_watch.h"
@@ -14,62 +17,91 @@ namespace hetcomm {
 inline constexpr uint64_t kMostParts = 8;
 inline constexpr size_t kPartBytes = 32 << 10;
 
+// The first cause of a failure.
+struct FailureNews {
+  Status why;
+};
+
+// A collective that is older than one second, or in dispute.
+struct StallNews {
+  CallDescriptor call{};
+  std::string caller;  // the source line that waits, if known
+};
+
+// The sender leaves the group.
+struct GoodbyeNews {
+  uint64_t calls = 0;   // collectives that it took part in
+  uint64_t rails = 0;   // the number of lost rails whose first call it knows
+  std::string refusal;  // why its next call was refused; empty without a refusal
+};
+
+// The sender's call was refused, so the sender is missing in this collective.
+struct RefusalNews {
+  uint64_t sequence = 0;
+  Status why;
+};
+
+// What an automatic codec did on some ranks, or on all; see TreeSum.
+struct FiguresNews {
+  std::string trial;
+  int64_t round = 0;
+  CodecFigures figures;
+
+  auto key() const { return std::pair(trial, round); }
+  void add(const FiguresNews& part) { figures.add(part.figures); }
+};
+
 // A rank asks all ranks of its group for their state.
 struct Inquiry {
   int asker = 0;
-  uint64_t number = 0;
+  uint64_t number = 0;  // counted by the asker
   enum class Detail : uint64_t { operations, steps, pace };
   Detail detail = Detail::operations;  // steps: also those that are over; pace: see pace.h
   // One inquiry is enough for a failure of the group, and for a call that is close to its timeout.
   enum class Occasion : uint64_t { request, failure, timeout };
   Occasion occasion = Occasion::request;
   uint64_t sequence = 0;  // timeout: of the call; pace: of the first call to tell
+};
 
-  auto operator<=>(const Inquiry&) const = default;
+// A part of the packed state of a rank.
+struct AnswerNews {
+  int asker = 0;
+  uint64_t number = 0;  // of the inquiry
+  int rank = 0;
+  uint64_t part = 0, parts = 1;
+  std::string text;
+};
+
+// A rank is silent, or gives signs of life again.
+struct SilenceNews {
+  int rank = 0;
+  bool ended = false;
+};
+
+// For whom a collective close to its timeout likely waits.
+struct CulpritNews {
+  uint64_t sequence = 0;
+  Status why;
+};
+
+// The next call of some ranks, or of all, when they learnt of a lost rail; see TreeSum. The
+// greatest call counts.
+struct FirstCallNews {
+  uint64_t rail = 0;  // the number of the lost rail, from 1
+  uint64_t call = 0;
+
+  uint64_t key() const { return rail; }
+  void add(const FirstCallNews& part) { call = std::max(call, part.call); }
 };
 
 // A record that one rank floods to all ranks over the control connections, or tells a neighbour.
-struct News {
-  enum class Kind : uint64_t {
-    failure,
-    stall,
-    goodbye,
-    refusal,
-    figures,
-    inquiry,
-    answer,
-    silence,
-    rail,
-    culprit
-  };
-  Kind kind = Kind::failure;
-  // goodbye: number of collectives joined; refusal: the refused collective; culprit: the collective
-  // that waits
-  uint64_t sequence = 0;
-  uint64_t rails = 0;       // goodbye: of how many lost rails the rank knows the first call
-  int about = -1;           // silence: the silent rank
-  bool ended = false;       // silence: the rank answers again
-  CallDescriptor call{};    // stall: the stalled call
-  std::string caller = {};  // stall: the source line that waits, if known
-  // failure, refusal, culprit; goodbye: the refusal of the next call, or ok
-  Status why;
-  // figures, of some ranks or all: see Health::report()
-  std::string trial = {};
-  int64_t round = 0;
-  CodecFigures figures = {};
-  // inquiry: its number, counted by its asker; answer: the inquiry that it answers. See
-  // Health::inquire().
-  Inquiry inquiry = {};
-  // answer: a part of the packed state of a rank.
-  int rank = 0;
-  uint64_t part = 0, parts = 1;
-  std::string text = {};
-  RailEnds rail = {};  // rail: no longer joins its ends
+// RailEnds is the news of a lost rail.
+using News = std::variant<FailureNews, StallNews, GoodbyeNews, RefusalNews, FiguresNews, Inquiry,
+                          AnswerNews, SilenceNews, RailEnds, CulpritNews, FirstCallNews>;
 
-  // Shortens long texts in the middle, so that the record fits a frame.
-  std::string pack() const;
-  // Throws Error(invalid_argument) on a malformed record.
-  static News unpack(const std::string& bytes, int origin, int size);
-};
+// Shortens long texts in the middle, so that the record fits a frame.
+std::string pack(const News& news);
+// Throws Error(invalid_argument) on a malformed record of the rank `origin`.
+News unpack_news(const std::string& bytes, int origin, int size);
 
 }  // namespace hetcomm

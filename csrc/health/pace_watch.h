@@ -1,11 +1,10 @@
 #pragma once
 
-#include <map>
 #include <mutex>
 #include <optional>
 #include <vector>
 
-#include "base/deadline.h"
+#include "base/rate_limit.h"
 #include "health/news.h"
 #include "health/pace.h"
 
@@ -14,8 +13,7 @@ namespace hetcomm {
 // What rank 0 of a group learnt of its pace so far, and the warnings that it gave. Thread-safe.
 class PaceWatch {
  public:
-  PaceWatch(Predicted predicted, std::chrono::nanoseconds period)
-      : predicted_(std::move(predicted)), period_(period) {}
+  PaceWatch(Predicted predicted, std::chrono::nanoseconds period);
 
   // The inquiry that is due, at most one in each period.
   std::optional<Inquiry> due();
@@ -26,13 +24,11 @@ class PaceWatch {
   std::vector<uint64_t> late(uint64_t& compared) const;
 
  private:
-  bool may_warn(int subject);
-
   const Predicted predicted_;
   const std::chrono::nanoseconds period_;
+  RateLimit<int> warnings_;  // of a rank; -1: of a slow path
   mutable std::mutex mutex_;
   Clock::time_point last_look_ = Clock::now();
-  std::map<int, Clock::time_point> warned_;  // by rank; -1: of a slow path
   std::vector<uint64_t> late_;
   uint64_t compared_ = 0;
   uint64_t since_ = 0;  // the number of the first call that is not yet judged

@@ -1,10 +1,8 @@
-// A rank asks all others for their state. The question floods. Each rank answers to the neighbour
-// from which it heard the question first, so answers take a way that just worked.
+#include "health/inquiries.h"
 
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstdlib>
 #include <map>
 #include <set>
@@ -13,8 +11,8 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "health/dump.h"
-#include "health/health.h"
 #include "health/path_rates.h"
+#include "health/turn.h"
 
 namespace hetcomm {
 namespace {
@@ -24,8 +22,7 @@ using namespace std::chrono_literals;
 constexpr auto kAnswerBound = 1s;
 // A library may stand still while it has the executor's lock.
 constexpr auto kLockBound = 200ms;
-// After a failure and before a timeout one inquiry is enough, so lower ranks ask first. A rank asks
-// at its turn unless another inquiry has come.
+// After a failure, and before a timeout, one inquiry is enough.
 constexpr auto kTurn = 20ms;
 // A rank that leaves a failed group waits so long for an inquiry of another rank.
 constexpr auto kFirstInquiryBound = 150ms;
@@ -34,6 +31,8 @@ constexpr size_t kRememberedInquiries = 64;
 // of each level, because neighbours forward all answers.
 constexpr int kFullSampleRanks = 32;
 constexpr size_t kFewestOfLevel = 8;
+const char* const kGone = "is gone: its process ended or its host became unreachable";
+const char* const kLeft = "has left the group";
 
 int64_t now_ns() { return Clock::now().time_since_epoch().count(); }
 
@@ -58,47 +57,47 @@ void share_clocks(GroupState& state) {
 
 }  // namespace
 
+std::chrono::milliseconds wait_to_ask(int rank) { return wait_of_turns(rank, kTurn); }
+
 // An inquiry of this rank.
-struct Health::Asked {
+struct Inquiries::Asked {
   Inquiry inquiry;
   Clock::time_point at = Clock::now();
   Deadline deadline{kAnswerBound};
   GroupState state;
   std::set<int> awaited;
   std::map<int, std::vector<std::string>> parts;  // of incomplete answers, by rank
-  Inquired done;
+  Done done;
+
+  // The rank does not answer any more.
+  void give_up(int rank, const std::string& why) {
+    if (awaited.erase(rank) > 0) state.silent[rank] = why;
+  }
 };
 
-bool Health::member() {
-  std::lock_guard lock(mutex_);
-  return watching_ && !said_goodbye_;
-}
+Inquiries::Inquiries(WatchedGroup& group) : group_(group), clock_(clock_name()) {}
 
-void Health::introduce(std::string group, std::vector<RankPlace> places) {
-  std::lock_guard lock(mutex_);
-  group_ = std::move(group);
-  places_ = std::move(places);
-  clock_ = clock_name();
-}
-
-RankState Health::own_state(const Inquiry& inquiry) {
-  RankState state{.process = static_cast<uint64_t>(getpid()), .clock = clock_, .calls = next_call_};
-  const auto held = executor_.lock_within(kLockBound);
+RankState Inquiries::own_state(const Inquiry& inquiry) const {
+  RankState state{
+      .process = static_cast<uint64_t>(getpid()), .clock = clock_, .calls = group_.next_call};
+  const auto held = group_.executor.lock_within(kLockBound);
   state.now = now_ns();
   if (!held) {
     state.note = "its operations are unknown, because a thread has been inside a library for " +
                  format_seconds(kLockBound);
     return state;
   }
+  const RunQueue& queue = *group_.queue;
   if (inquiry.detail == Inquiry::Detail::pace) {
-    const size_t each = Arrivals::kEach * kFullSampleRanks / std::max(size_, kFullSampleRanks);
-    state.arrivals = queue_->recorder.arrivals(inquiry.sequence, std::max(each, kFewestOfLevel));
-    state.messages = long_messages(queue_->recorder.read(), inquiry.sequence);
+    const size_t each =
+        Arrivals::kEach * kFullSampleRanks / std::max(group_.size, kFullSampleRanks);
+    state.arrivals = queue.recorder.arrivals(inquiry.sequence, std::max(each, kFewestOfLevel));
+    state.messages = long_messages(queue.recorder.read(), inquiry.sequence);
     return state;
   }
-  state.operations = queue_->recorder.read();
+  state.operations = queue.recorder.read();
   // The begin of a step that lasts may be overwritten.
-  for (const auto& run : queue_->active) {
+  for (const auto& run : queue.active) {
     for (RecordedOperation& one : state.operations) {
       if (one.number != run->record()) continue;
       for (int index : run->steps_under_way()) {
@@ -112,46 +111,47 @@ RankState Health::own_state(const Inquiry& inquiry) {
   return state;
 }
 
-std::shared_ptr<Health::Asked> Health::ask(const std::string& why, Inquiry inquiry, Inquired done) {
+std::shared_ptr<Inquiries::Asked> Inquiries::make(const std::string& why, Inquiry inquiry,
+                                                  Done done) {
   auto asked = std::make_shared<Asked>();
-  inquiry.asker = rank_;
-  inquiry.number = ++inquiries_;
+  inquiry.asker = group_.rank;
+  inquiry.number = ++count_;
   asked->inquiry = inquiry;
   asked->done = std::move(done);
   GroupState& state = asked->state;
-  state.group = group_;
-  state.asker = rank_;
+  state.group = group_.name;
+  state.asker = group_.rank;
   state.why = why;
-  state.places = places_;
-  state.places.resize(size_);
-  state.answers.resize(size_);
-  state.silent.resize(size_);
-  state.answers[rank_] = GroupState::Answer{own_state(inquiry)};
-  for (int peer = 0; peer < size_; ++peer) {
-    if (peer == rank_) continue;
-    if (departures_.count(peer) > 0) {
-      state.silent[peer] = "has left the group";
-    } else if (lost_.count(peer) > 0) {
-      state.silent[peer] = "is gone: its process ended or its host became unreachable";
-    } else {
-      asked->awaited.insert(peer);
-    }
+  state.places = group_.places;
+  state.places.resize(group_.size);
+  state.answers.resize(group_.size);
+  state.silent.resize(group_.size);
+  state.answers[group_.rank] = GroupState::Answer{own_state(inquiry)};
+  for (int peer = 0; peer < group_.size; ++peer) {
+    if (peer != group_.rank) asked->awaited.insert(peer);
   }
+  forget_lost(*asked);
   return asked;
 }
 
-void Health::flood(std::shared_ptr<Asked> asked) {
+// Ranks that left or died do not answer.
+void Inquiries::forget_lost(Asked& asked) const {
+  for (const auto& [peer, departure] : group_.departures) asked.give_up(peer, kLeft);
+  for (const auto& [peer, since] : group_.lost) asked.give_up(peer, kGone);
+}
+
+void Inquiries::flood(std::shared_ptr<Asked> asked) {
   asked->at = Clock::now();
-  control_.flood(News{.kind = News::Kind::inquiry, .inquiry = asked->inquiry}.pack());
+  group_.flood(asked->inquiry);
   asked_.push_back(std::move(asked));
 }
 
-void Health::inquire(const std::string& why, const Inquiry& inquiry, Inquired done) {
+void Inquiries::ask(const std::string& why, const Inquiry& inquiry, Done done) {
   std::shared_ptr<Asked> complete;
   {
-    std::lock_guard lock(mutex_);
-    auto asked = ask(why, inquiry, std::move(done));
-    if (watching_ && !said_goodbye_ && !asked->awaited.empty()) {
+    std::lock_guard lock(group_.mutex);
+    auto asked = make(why, inquiry, std::move(done));
+    if (group_.active() && !asked->awaited.empty()) {
       flood(std::move(asked));
     } else {
       for (int peer : asked->awaited) asked->state.silent[peer] = "was not asked: this rank leaves";
@@ -159,12 +159,12 @@ void Health::inquire(const std::string& why, const Inquiry& inquiry, Inquired do
     }
   }
   if (complete) return complete->done(complete->state);
-  executor_.wake_progress_thread();
+  group_.executor.wake_progress_thread();
 }
 
-void Health::on_inquiry(int from, const Inquiry& inquiry) {
-  if (inquiry.occasion == Inquiry::Occasion::failure) inquired_after_failure_ = true;
-  if (inquiry.occasion == Inquiry::Occasion::timeout) note_inquiry(inquiry.sequence);
+void Inquiries::on_news(int from, const Inquiry& inquiry) {
+  if (inquiry.occasion == Inquiry::Occasion::failure) asked_about_failure_ = true;
+  if (inquiry.occasion == Inquiry::Occasion::timeout) note_timeout(inquiry.sequence);
   inquirers_.emplace_back(inquiry, from);
   if (inquirers_.size() > kRememberedInquiries) inquirers_.pop_front();
   const bool every_step = inquiry.detail == Inquiry::Detail::steps;
@@ -172,24 +172,24 @@ void Health::on_inquiry(int from, const Inquiry& inquiry) {
   RankState own = own_state(inquiry);
   own.now = now_ns();  // the time for reading the recorder would shift the clock's offset
   const std::string packed = own.pack(most, every_step);
-  News answer{.kind = News::Kind::answer, .inquiry = inquiry, .rank = rank_};
+  AnswerNews answer{.asker = inquiry.asker, .number = inquiry.number, .rank = group_.rank};
   answer.parts = std::max<uint64_t>((packed.size() + kPartBytes - 1) / kPartBytes, 1);
   for (answer.part = 0; answer.part < answer.parts; ++answer.part) {
     answer.text = packed.substr(answer.part * kPartBytes, kPartBytes);
-    control_.tell(from, answer.pack());
+    group_.tell(from, answer);
   }
 }
 
-void Health::on_answer(const News& news) {
-  if (news.inquiry.asker != rank_) {
+void Inquiries::on_news(const AnswerNews& news) {
+  if (news.asker != group_.rank) {
     const auto inquirer = std::find_if(inquirers_.begin(), inquirers_.end(), [&](const auto& one) {
-      return one.first.asker == news.inquiry.asker && one.first.number == news.inquiry.number;
+      return one.first.asker == news.asker && one.first.number == news.number;
     });
-    if (inquirer != inquirers_.end()) control_.tell(inquirer->second, news.pack());
+    if (inquirer != inquirers_.end()) group_.tell(inquirer->second, news);
     return;
   }
   const auto found = std::find_if(asked_.begin(), asked_.end(), [&](const auto& one) {
-    return one->inquiry.number == news.inquiry.number;
+    return one->inquiry.number == news.number;
   });
   if (found == asked_.end() || !(*found)->awaited.contains(news.rank)) return;  // too late
   Asked& asked = **found;
@@ -205,7 +205,7 @@ void Health::on_answer(const News& news) {
   asked.awaited.erase(news.rank);
   GroupState::Answer answer;
   try {
-    answer.state = RankState::unpack(packed, size_);
+    answer.state = RankState::unpack(packed, group_.size);
   } catch (const Error& error) {  // the neighbour that passed it on is not to blame
     asked.state.silent[news.rank] = std::string("sent a malformed state: ") + error.what();
     return;
@@ -217,18 +217,12 @@ void Health::on_answer(const News& news) {
 }
 
 // Without the mutex for the calls, because they may inquire again or write files.
-void Health::finish_inquiries(bool all) {
+void Inquiries::finish(bool all) {
   std::vector<std::shared_ptr<Asked>> over;
   {
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(group_.mutex);
     for (auto& asked : asked_) {
-      for (const auto& [peer, since] : lost_) {
-        if (asked->awaited.erase(peer) == 0) continue;
-        asked->state.silent[peer] = "is gone: its process ended or its host became unreachable";
-      }
-      for (const auto& [peer, departure] : departures_) {
-        if (asked->awaited.erase(peer) > 0) asked->state.silent[peer] = "has left the group";
-      }
+      forget_lost(*asked);
       if (!all && !asked->awaited.empty() && !asked->deadline.passed()) continue;
       for (int peer : asked->awaited) {
         asked->state.silent[peer] = "does not answer within " +
@@ -245,34 +239,25 @@ void Health::finish_inquiries(bool all) {
   }
 }
 
-std::chrono::milliseconds Health::turn_to_inquire() const {
-  return std::bit_width(static_cast<unsigned>(rank_)) * kTurn;
-}
-
-// Under the mutex.
-void Health::inquire_after_failure() {
-  if (inquired_after_failure_) return;
-  Status failure;
-  {
-    const auto held = executor_.lock();
-    failure = queue_->failure;
-  }
+void Inquiries::check_failure() {
+  if (asked_about_failure_) return;
+  const Status failure = group_.failure();
   if (failure.ok() || failure.code() == Code::aborted) return;
   if (!failed_at_) failed_at_ = Clock::now();
-  if (Clock::now() - *failed_at_ < turn_to_inquire()) return;
-  inquired_after_failure_ = true;
+  if (Clock::now() - *failed_at_ < wait_to_ask(group_.rank)) return;
+  asked_about_failure_ = true;
   const auto detail = dumps_to_files() ? Inquiry::Detail::steps : Inquiry::Detail::operations;
-  flood(ask(failure.text(), {.detail = detail, .occasion = Inquiry::Occasion::failure},
-            [rank = rank_](const GroupState& state) { tell_of_failure(state, rank); }));
+  flood(make(failure.text(), {.detail = detail, .occasion = Inquiry::Occasion::failure},
+             [rank = group_.rank](const GroupState& state) { tell_of_failure(state, rank); }));
 }
 
-void Health::await_inquiry_after_failure() {
+void Inquiries::await_answers_about_failure(const std::function<void()>& poll) {
   const Deadline first(kFirstInquiryBound), answered(kAnswerBound + Monitor::interval);
   const auto waits = [&] {
     poll();
-    std::lock_guard lock(mutex_);
-    if (!watching_ || !failed_at_) return false;
-    return inquired_after_failure_ ? !asked_.empty() && !answered.passed() : !first.passed();
+    std::lock_guard lock(group_.mutex);
+    if (!group_.watching || !failed_at_) return false;
+    return asked_about_failure_ ? !asked_.empty() && !answered.passed() : !first.passed();
   };
   while (waits()) std::this_thread::sleep_for(1ms);
 }
