@@ -26,8 +26,8 @@ class Descriptor {
   int number_;
 };
 
-// An empty file in memory; flags as for memfd_create(). It cannot be executed: a sysctl of
-// Linux 6.3 and later (vm.memfd_noexec) may demand that. -1 and errno on failure.
+// An empty file in memory; flags as for memfd_create(). The file cannot be executed, as
+// vm.memfd_noexec of Linux 6.3 may demand. -1 and errno on failure.
 inline Descriptor make_memory_descriptor(const char* name, unsigned flags) {
   constexpr unsigned no_executable = 8;  // MFD_NOEXEC_SEAL of Linux 6.3
   Descriptor file(memfd_create(name, flags | no_executable));

@@ -2,11 +2,9 @@
 
 namespace hetcomm {
 
-inline constexpr const char* kNoFreePort =
+// What to do where the kernel has no free TCP port.
+inline constexpr const char* kFreePortRemedy =
     "all ports of net.ipv4.ip_local_port_range may be in use: widen the range, or end other "
     "connections";
-
-// Throws Error(transport) if the kernel has no free TCP port for `user`.
-void require_free_port(const char* user);
 
 }  // namespace hetcomm

@@ -32,8 +32,9 @@ constexpr auto kKnockBound = std::chrono::milliseconds(100);
 
 [[noreturn]] void fail(const std::string& what) {
   const int error = errno;
-  throw Error(Code::transport, what + ": " + std::strerror(error) +
-                                   (error == EADDRINUSE ? std::string("; ") + kNoFreePort : ""));
+  throw Error(Code::transport,
+              what + ": " + std::strerror(error) +
+                  (error == EADDRINUSE ? std::string("; ") + kFreePortRemedy : ""));
 }
 
 // A rank listens before it tells its contact. A killed rank also resets connections that it has not
@@ -47,7 +48,7 @@ constexpr auto kKnockBound = std::chrono::milliseconds(100);
   remedy += loopback ? ", for the loopback reaches its own host only, and the rank's host has no "
                        "better address; see \"hetcomm topo\" there"
                      : ", choose the interface with HETCOMM_SOCKET_IFNAME";
-  if (error == EADDRNOTAVAIL) remedy = kNoFreePort;  // for this end
+  if (error == EADDRNOTAVAIL) remedy += std::string("; or ") + kFreePortRemedy;
   throw Error(Status(ended ? Code::peer_failed : Code::transport,
                      "rank " + std::to_string(rank) + " on " + host_name() +
                          " cannot connect to rank " + std::to_string(peer) + " at " + contact +

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from kernel_abilities import WITH_OWN_PORTS
 
 HERE = Path(__file__).parent
 FIRST, LAST = 40000, 40005
@@ -41,22 +42,19 @@ except Exception as error:
 """
 
 
-@pytest.mark.needs("network namespaces", "unshare")
+@pytest.mark.needs("own range of ports")
 @pytest.mark.parametrize(
     ("moment", "free", "error"),
     [
-        ("before", 0, "UCX: expected a free TCP port; got none"),
+        ("before", 0, "UCX: expected a free TCP port of lo; got none"),
         ("after", 0, "cannot listen for control connections on 127.0.0.1: Address already in use"),
         # The kernel may find no port for a listener while some are free.
         ("after", 2, "cannot (connect to rank 1|listen for control connections)"),
     ],
 )
 def test_a_kernel_without_free_ports_is_an_error(moment: str, free: int, error: str) -> None:
-    set_range = "ip link set lo up && echo $0 $1 > /proc/sys/net/ipv4/ip_local_port_range"
-    words = ["unshare", "--user", "--map-root-user", "--net", "sh", "-c"]
-    words += [f'{set_range} && shift && exec "$@"', str(FIRST), str(LAST)]
-    words += [sys.executable, "-c", PROGRAM, moment, str(free), str(HERE)]
-    words += [str(HERE.parent / "running")]
+    words = [*WITH_OWN_PORTS, str(FIRST), str(LAST), sys.executable, "-c", PROGRAM]
+    words += [moment, str(free), str(HERE), str(HERE.parent / "running")]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert re.search(error, done.stdout), done
     assert "net.ipv4.ip_local_port_range" in done.stdout

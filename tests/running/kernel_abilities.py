@@ -194,6 +194,24 @@ def invariant_counter() -> str:
     return "" if timer.exists() else f"the kernel has no {timer}"
 
 
+# `WITH_OWN_PORTS FIRST LAST COMMAND ...`: a command on a network with this range of ports.
+WITH_OWN_PORTS = (
+    "unshare", "--user", "--map-root-user", "--net", "sh", "-c",
+    "ip link set lo up && echo $0 $1 > /proc/sys/net/ipv4/ip_local_port_range"
+    ' && shift && exec "$@"',
+)  # fmt: skip
+
+
+@probe("own range of ports")
+def own_range_of_ports() -> str:
+    if why := tool("unshare") or tool("ip") or _forbidden(NEWUSER | NEWNET):
+        return why
+    done = subprocess.run(
+        [*WITH_OWN_PORTS, "40000", "40005", "true"], capture_output=True, text=True, timeout=30
+    )
+    return done.stderr.strip()
+
+
 @probe("unshare")
 def unshare() -> str:
     """The command, and user namespaces for it."""

@@ -15,6 +15,7 @@
 #include "base/joined.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "transport/ucx/free_ports.h"
 
 namespace hetcomm {
 namespace {
@@ -103,7 +104,8 @@ std::vector<std::string> all_interfaces(const UcxLibrary& ucx) {
 }
 
 // UCX's NET_DEVICES for these interfaces. Throws Error(invalid_argument).
-std::string net_devices(const std::vector<std::string>& interfaces, const UcxLibrary& ucx) {
+std::vector<std::string> net_devices(const std::vector<std::string>& interfaces,
+                                     const UcxLibrary& ucx) {
   std::vector<std::string> devices;
   for (const std::string& name : interfaces.empty() ? all_interfaces(ucx) : interfaces) {
     std::string device = name.substr(0, name.find(':'));
@@ -138,7 +140,7 @@ std::string net_devices(const std::vector<std::string>& interfaces, const UcxLib
                                             ucx.path + " can use; got " + joined(interfaces) +
                                             "; name another");
   }
-  return joined(devices, ",");
+  return devices;
 }
 
 // UCX's TLS without the kinds of shared memory that this system refuses. UCX fails with "Shared
@@ -186,7 +188,10 @@ std::vector<std::string> rdma_devices() { return entries("/sys/class/infiniband"
 
 ucp_config_t* read_configuration(const std::vector<std::string>& interfaces, bool rdma,
                                  const UcxLibrary& ucx, bool& chooses_protocol) {
-  std::string devices = net_devices(interfaces, ucx);
+  const std::vector<std::string> named = net_devices(interfaces, ucx);
+  const bool chosen = environment_variable("UCX_TLS") || environment_variable("UCX_NET_DEVICES");
+  if (!(rdma && chosen) && !environment_variable("UCX_TCP_PORT_RANGE")) require_free_ports(named);
+  const std::string devices = joined(named, ",");
   ucp_config_t* configuration = nullptr;
   ucs_status_t status = ucx.ucp_config_read(nullptr, nullptr, &configuration);
   if (status != UCS_OK) {

@@ -13,7 +13,6 @@
 #include "base/events.h"
 #include "base/fnv.h"
 #include "base/fork.h"
-#include "base/free_port.h"
 #include "base/log.h"
 #include "base/packing.h"
 #include "base/start_thread.h"
@@ -156,7 +155,6 @@ UcxTransport::UcxTransport(const std::vector<std::string>& interfaces, bool rdma
     : ucx_(ucx_library_of_process()),
       worker_{ucx_, random_id(), interfaces.size() == 1 ? " over " + interfaces[0] : ""} {
   require_descriptors(kDescriptors, "UCX");
-  require_free_port("UCX");           // UCX would look for one without end
   start_thread("ucx", [] {}).join();  // UCX ends the process where it cannot start its thread
   ucp_config_t* configuration =
       read_configuration(interfaces, rdma, ucx_, worker_.chooses_protocol);
