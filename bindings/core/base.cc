@@ -10,6 +10,7 @@
 #include "base/settings.h"
 #include "base/sha256.h"
 #include "base/status.h"
+#include "base/ticks.h"
 #include "core/binding.h"
 
 namespace py = pybind11;
@@ -131,6 +132,8 @@ void bind_base(py::module_& module) {
   module.def(
       "sha256", [](const std::string& message) { return py::bytes(sha256(message)); },
       py::arg("message"), "The core's own SHA-256, for its tests.");
+  module.def("counts_ticks_of_processor", &Ticks::of_processor,
+             "Whether records take their times from the processor's counter.");
   module.def("deterministic", &deterministic, "Whether HETCOMM_DETERMINISTIC is 1.");
   module.def("parse_bytes", &parse_bytes, "\"256k\", \"16M\" or plain bytes (powers of 1024).");
   module.def("format_bytes", &format_bytes);

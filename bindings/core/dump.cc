@@ -4,7 +4,6 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include "base/ticks.h"
 #include "core/binding.h"
 #include "exec/warning.h"
 #include "health/metrics.h"
@@ -35,8 +34,6 @@ void bind_dump(py::module_& module) {
       "set_warning_sink", &set_warning_sink, py::arg("sink"),
       "`sink` gets each warning about what makes a job slow, on a thread of hetcomm's. None: "
       "the log gets them.");
-  module.def("counts_ticks_of_processor", &Ticks::of_processor,
-             "Whether the recorder takes its times from the processor's counter.");
 }
 
 const Binding dump_binding(41, bind_dump);

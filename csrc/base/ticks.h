@@ -8,7 +8,7 @@ namespace hetcomm {
 
 // A clock for records on the path of small operations. A read costs 10 ns where one of Clock costs
 // 26 ns (2 cores of an AMD EPYC, virtual). Ticks are those of the processor's counter where its
-// rate never changes, else ns of Clock.
+// rate never changes and the kernel trusts it, else ns of Clock.
 class Ticks {
  public:
   static uint64_t now() {

@@ -27,7 +27,13 @@ def counts_where_the_kernel_takes(timer: str, folder: Path) -> bool:
 @pytest.mark.needs("invariant counter", "mount namespaces", "unshare")
 @pytest.mark.parametrize(
     ("timer", "trusted"),
-    [("tsc", True), ("kvm-clock", True), ("hpet", False), ("acpi_pm", False)],
+    [
+        ("tsc", True),
+        ("kvm-clock", True),
+        ("hpet", False),
+        ("acpi_pm", False),
+        ("refined-jiffies", False),
+    ],
 )
 def test_a_counter_that_the_kernel_distrusts_is_not_used(
     tmp_path: Path, timer: str, trusted: bool
