@@ -88,7 +88,7 @@ void FlightRecorder::count(const Entry& entry) {
   const auto dtype = static_cast<Dtype>(call.dtype);
   const uint64_t bytes = call.count * size_of(dtype);
   const uint64_t ticks = entry.ended - entry.submitted;
-  Totals& totals = totals_[call.collective];
+  OperationTotals& totals = totals_[call.collective];
   ++totals.operations;
   totals.ticks += ticks;
   if (entry.code != Code::ok) {
@@ -97,7 +97,7 @@ void FlightRecorder::count(const Entry& entry) {
   }
   totals.bytes += bytes;
   if (!synchronizes(collective)) return;
-  Arrivals& sample = bytes < kLongCall ? short_calls_ : long_calls_;
+  CallSample& sample = bytes < kLongCall ? short_calls_ : long_calls_;
   sample.add({.sequence = call.sequence,
               .begin = static_cast<int64_t>(entry.submitted),
               .time = static_cast<int64_t>(ticks),
@@ -106,19 +106,19 @@ void FlightRecorder::count(const Entry& entry) {
               .dtype = dtype});
 }
 
-std::array<Totals, kCollectives> FlightRecorder::totals() const {
+std::array<OperationTotals, kCollectives> FlightRecorder::totals() const {
   const TickScale scale;
-  std::array<Totals, kCollectives> totals = totals_;
-  for (Totals& one : totals) one.ticks = static_cast<uint64_t>(scale.ns(one.ticks));
+  std::array<OperationTotals, kCollectives> totals = totals_;
+  for (OperationTotals& one : totals) one.ticks = static_cast<uint64_t>(scale.ns(one.ticks));
   return totals;
 }
 
-std::vector<Arrival> FlightRecorder::arrivals(uint64_t since, size_t each) const {
+std::vector<CallTime> FlightRecorder::call_times(uint64_t since, size_t each) const {
   const TickScale scale;
-  std::vector<Arrival> found = short_calls_.read(since, each);
-  const std::vector<Arrival> more = long_calls_.read(since, each);
+  std::vector<CallTime> found = short_calls_.read(since, each);
+  const std::vector<CallTime> more = long_calls_.read(since, each);
   found.insert(found.end(), more.begin(), more.end());
-  for (Arrival& one : found) {
+  for (CallTime& one : found) {
     one.begin = scale.clock_ns(static_cast<uint64_t>(one.begin));
     one.time = scale.ns(static_cast<uint64_t>(one.time));
   }

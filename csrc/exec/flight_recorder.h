@@ -65,10 +65,10 @@ class FlightRecorder {
   std::vector<RecordedOperation> read() const;
 
   // Since the group began, by collective. Times in ns.
-  std::array<Totals, kCollectives> totals() const;
-  // A sample of the calls that succeeded, of collectives that synchronize; see Arrivals::read().
+  std::array<OperationTotals, kCollectives> totals() const;
+  // A sample of the calls that succeeded, of collectives that synchronize; see CallSample::read().
   // Times in ns.
-  std::vector<Arrival> arrivals(uint64_t since, size_t each) const;
+  std::vector<CallTime> call_times(uint64_t since, size_t each) const;
 
  private:
   static constexpr size_t kEventsPerOperation = 16;
@@ -101,8 +101,8 @@ class FlightRecorder {
   std::vector<Entry> entries_;     // by number, modulo their count
   std::vector<StepEvent> events_;  // empty before the first plan with several steps
   uint64_t submitted_ = 0, added_ = 0;
-  std::array<Totals, kCollectives> totals_{};
-  Arrivals short_calls_, long_calls_;  // many short calls displace no long one
+  std::array<OperationTotals, kCollectives> totals_{};
+  CallSample short_calls_, long_calls_;  // many short calls displace no long one
 };
 
 }  // namespace hetcomm

@@ -21,7 +21,7 @@ inline bool synchronizes(Collective collective) {
 }
 
 // What the operations of one kind amount to.
-struct Totals {
+struct OperationTotals {
   uint64_t operations = 0, errors = 0;
   uint64_t bytes = 0;  // of Spec::count
   uint64_t ticks = 0;  // from submission to end
@@ -32,7 +32,7 @@ inline constexpr uint64_t kLongCall = 256 << 10;
 
 // One call of a collective on this rank. Ranks compare the same calls: which rank began last, and
 // how long the collective took from then on.
-struct Arrival {
+struct CallTime {
   uint64_t sequence = 0;
   int64_t begin = 0, time = 0;  // ticks; for readers ns of Clock, and ns
   int64_t count = 0;
@@ -44,23 +44,23 @@ struct Arrival {
 // same calls. Level 0 gets half of all calls, level 1 a quarter, and so on. Each level keeps its
 // last calls. Two ranks thus share the calls of high levels, although they read at different
 // moments. Fibonacci hashing (Knuth, TAOCP 6.4) spreads the calls of a loop over the levels.
-class Arrivals {
+class CallSample {
  public:
   static constexpr size_t kEach = 32;  // calls of a level
 
-  void add(const Arrival& one) {
+  void add(const CallTime& one) {
     constexpr uint64_t golden = 0x9E3779B97F4A7C15;  // 2^64 / 1.618
     const auto zeros = static_cast<size_t>(std::countl_zero(one.sequence * golden));
     Level& level = levels_[std::min(zeros, kLevels - 1)];
     level.calls[level.added++ % kEach] = one;
   }
   // Calls from the number `since` on, the last ones of each level, at most `each`.
-  std::vector<Arrival> read(uint64_t since, size_t each) const {
-    std::vector<Arrival> found;
+  std::vector<CallTime> read(uint64_t since, size_t each) const {
+    std::vector<CallTime> found;
     for (const Level& level : levels_) {
       const uint64_t kept = std::min<uint64_t>({level.added, kEach, each});
       for (uint64_t i = level.added - kept; i < level.added; ++i) {
-        const Arrival& one = level.calls[i % kEach];
+        const CallTime& one = level.calls[i % kEach];
         if (one.sequence >= since) found.push_back(one);
       }
     }
@@ -71,7 +71,7 @@ class Arrivals {
   static constexpr size_t kLevels = 24;
   struct Level {
     uint64_t added = 0;
-    std::array<Arrival, kEach> calls;
+    std::array<CallTime, kEach> calls;
   };
   std::array<Level, kLevels> levels_;
 };

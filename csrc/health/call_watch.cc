@@ -133,7 +133,7 @@ bool CallWatch::awaits_departed(const Run& run) {
                              ? run.plan().spec.root == peer && Clock::now() - departure.at > kStall
                              : departure.news.calls <= run.call().sequence;
     if (!awaited) continue;
-    group_.fail(group_.missing(peer, "is in " + run.describe()));
+    group_.fail(group_.left_too_early(peer, "is in " + run.describe()));
     return true;
   }
   return false;

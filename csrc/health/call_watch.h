@@ -28,7 +28,7 @@ class CallWatch {
   void on_news(int origin, const StallNews& news);
   void on_news(const RefusalNews& news);
 
-  // A run of this rank that noticed by itself that ranks disagree; or null.
+  // This rank's run in dispute, or null.
   std::shared_ptr<Run> disputed_run() const;
   void check_disputes();
   void flood_refusal();

@@ -1,89 +1,277 @@
-// A rank of an island does not see which other member is late. So before a collective times out,
-// one rank asks all ranks for their state, and tells all ranks the likely culprits. The error of
-// the timeout then names them.
+// Who waits for whom, and the likely culprits.
 
 #include <algorithm>
+#include <iterator>
+#include <map>
+#include <set>
 
+#include "base/config.h"
 #include "base/joined.h"
-#include "base/log.h"
-#include "health/inquiries.h"
+#include "health/group_state.h"
 
 namespace hetcomm {
 namespace {
 
-using namespace std::chrono_literals;
+constexpr size_t kMostPairs = 4, kMostRanks = 16;
+// A shorter wait has no culprit.
+constexpr int64_t kLeastWait = 1'000'000'000;  // ns
 
-// An inquiry takes a second at most, and a poll comes every half second.
-constexpr auto kBeforeTimeout = 3s;
-// A culprit counts for so long: until the timeout, also if the timeout is noticed late.
-constexpr auto kCounts = kBeforeTimeout + 1s;
-constexpr size_t kMostCulprits = 3;
+std::string ago(int64_t ns) {
+  return format_seconds(std::chrono::nanoseconds(std::max<int64_t>(ns, 0)));
+}
+
+std::string ranks_text(const std::set<int>& ranks) {
+  const auto shown = static_cast<std::ptrdiff_t>(std::min(ranks.size(), kMostRanks));
+  const size_t more = ranks.size() - static_cast<size_t>(shown);
+  return (ranks.size() == 1 ? "rank " : "ranks ") +
+         joined(std::vector<int>(ranks.begin(), std::next(ranks.begin(), shown))) +
+         (more > 0 ? " and " + std::to_string(more) + " more" : "");
+}
+
+class Finder {
+ public:
+  explicit Finder(const GroupState& state) : state_(state) {
+    for (int rank = 0; rank < state.size(); ++rank) {
+      for (const RecordedOperation& one : operations(rank)) {
+        if (!one.message() && stalled(rank, one)) first_ = std::min(first_, one.call.sequence);
+      }
+    }
+    for (int rank = 0; rank < state.size(); ++rank) find_awaited(rank);
+  }
+
+  std::vector<Culprit> found() {
+    silent();
+    const bool any_late = late(first_), any_differs = differing();
+    if (!any_late && !any_differs && !late_behind()) {
+      if (found_.empty()) stuck_islands();
+      awaited_and_free();
+    }
+    if (found_.empty()) mutual();
+    return found_;
+  }
+
+ private:
+  const std::vector<RecordedOperation>& operations(int rank) const {
+    static const std::vector<RecordedOperation> none;
+    return state_.answers[rank] ? state_.answers[rank]->state.operations : none;
+  }
+
+  bool stalled(int rank, const RecordedOperation& one) const {
+    return one.failed() ||
+           (one.ended < 0 && state_.answers[rank]->state.now - one.submitted >= kLeastWait);
+  }
+
+  // The rank's call of a collective.
+  const RecordedOperation* call_of(int rank, uint64_t sequence) const {
+    for (const RecordedOperation& one : operations(rank)) {
+      if (!one.message() && one.call.sequence == sequence) return &one;
+    }
+    return nullptr;
+  }
+
+  // The rank's call of the first stalled collective.
+  const RecordedOperation* of_first(int rank) const { return call_of(rank, first_); }
+
+  bool missing(int rank, uint64_t sequence) const {
+    return state_.answers[rank] && state_.answers[rank]->state.calls <= sequence;
+  }
+
+  static bool in_step_of(const RecordedOperation* call, Performer performer) {
+    if (call == nullptr || call->succeeded()) return false;
+    return std::any_of(call->steps.begin(), call->steps.end(), [&](const auto& step) {
+      return step.end < 0 && step.kind->performer == performer;
+    });
+  }
+
+  bool in_island_step(int rank) const { return in_step_of(of_first(rank), Performer::island); }
+
+  // In the first collective the rank waits for its own device alone.
+  bool in_own_step(int rank) const {
+    return !waits_.contains(rank) && in_step_of(of_first(rank), Performer::rank);
+  }
+
+  void find_awaited(int rank) {
+    for (const RecordedOperation& one : operations(rank)) {
+      if (one.message() ? !stalled(rank, one) : one.succeeded() || one.call.sequence != first_) {
+        continue;
+      }
+      for (const RecordedStep& step : one.steps) {
+        if (step.end >= 0) continue;
+        if (step.peer >= 0) waits_[rank].insert(step.peer);
+        if (step.kind->performer != Performer::island) continue;
+        for (int other = 0; other < state_.size(); ++other) {
+          const bool member = state_.places[other].island == state_.places[rank].island;
+          if (member && other != rank && !in_island_step(other)) waits_[rank].insert(other);
+        }
+      }
+    }
+  }
+
+  std::set<int> waiting_for(int rank) const {
+    std::set<int> found;
+    for (const auto& [waiter, awaited] : waits_) {
+      if (awaited.contains(rank)) found.insert(waiter);
+    }
+    return found;
+  }
+
+  void blame(int rank, const std::string& what) {
+    found_.push_back({rank, state_.name(rank) + what});
+  }
+
+  void silent() {
+    for (int rank = 0; rank < state_.size(); ++rank) {
+      if (state_.silent[rank].empty()) continue;
+      const std::set<int> waiters = waiting_for(rank);
+      blame(rank, " " + state_.silent[rank] +
+                      (waiters.empty() ? ""
+                                       : "; " + ranks_text(waiters) + " " +
+                                             (waiters.size() == 1 ? "waits" : "wait") + " for it"));
+    }
+  }
+
+  bool late(uint64_t sequence) {
+    std::set<int> callers;
+    const RecordedOperation* call = nullptr;
+    int64_t longest = 0;
+    for (int rank = 0; rank < state_.size(); ++rank) {
+      const RecordedOperation* const own = call_of(rank, sequence);
+      if (own == nullptr) continue;
+      callers.insert(rank);
+      call = own;
+      longest = std::max(longest, state_.answers[rank]->state.now - own->submitted);
+    }
+    bool any = false;
+    for (int rank = 0; call != nullptr && rank < state_.size(); ++rank) {
+      // A wait in the first collective excuses a rank in later ones.
+      if (!missing(rank, sequence) || (sequence != first_ && waits_.contains(rank))) continue;
+      any = true;
+      const RankState& own = state_.answers[rank]->state;
+      std::string last = "; it has made no call in this group";
+      for (const RecordedOperation& one : own.operations) {
+        if (one.message() || one.ended < 0) continue;
+        last =
+            "; its last, " + describe(one.call, 0) + ", ended " + ago(own.now - one.ended) + " ago";
+      }
+      blame(rank, " has not called " + describe(call->call, 0) + ", in which " +
+                      ranks_text(callers) + (callers.size() == 1 ? " has" : " have") +
+                      " waited for " + ago(longest) + last);
+    }
+    return any;
+  }
+
+  // Streams of a device may share a hardware queue. The kernel of a later collective may then block
+  // this rank's own steps of the first one. The late rank of the later collective is the culprit.
+  bool late_behind() {
+    std::set<uint64_t> later;
+    for (int rank = 0; rank < state_.size(); ++rank) {
+      if (!in_own_step(rank)) continue;
+      for (const RecordedOperation& one : operations(rank)) {
+        const bool behind = !one.message() && one.call.sequence > first_ && one.ended < 0;
+        if (behind && stalled(rank, one) && in_step_of(&one, Performer::island)) {
+          later.insert(one.call.sequence);
+        }
+      }
+    }
+    return std::any_of(later.begin(), later.end(), [&](uint64_t each) { return late(each); });
+  }
+
+  bool differing() {
+    std::vector<std::pair<CallDescriptor, std::set<int>>> calls;
+    for (int rank = 0; rank < state_.size(); ++rank) {
+      const RecordedOperation* const own = of_first(rank);
+      if (own == nullptr) continue;
+      const auto same = std::find_if(calls.begin(), calls.end(), [&](const auto& one) {
+        return one.first.same_call(own->call);
+      });
+      if (same == calls.end()) {
+        calls.emplace_back(own->call, std::set<int>{rank});
+      } else {
+        same->second.insert(rank);
+      }
+    }
+    if (calls.size() < 2) return false;
+    std::string text;
+    for (const auto& [call, ranks] : calls) {
+      text += (text.empty() ? "" : ", ") + ranks_text(ranks) + " called " + describe_call(call);
+    }
+    found_.push_back(
+        {-1, "ranks disagree about collective #" + std::to_string(first_) + ": " + text});
+    return true;
+  }
+
+  // The step of the island in which the rank has been for a second in the first collective.
+  const RecordedStep* long_island_step(int rank) const {
+    const RecordedOperation* const own = of_first(rank);
+    if (own == nullptr || own->succeeded()) return nullptr;
+    const int64_t until = own->failed() ? own->ended : state_.answers[rank]->state.now;
+    const auto found = std::find_if(own->steps.begin(), own->steps.end(), [&](const auto& step) {
+      return step.end < 0 && step.kind->performer == Performer::island &&
+             until - std::max(step.begin, own->submitted) >= kLeastWait;
+    });
+    return found == own->steps.end() ? nullptr : &*found;
+  }
+
+  // Islands whose members are all in a step of the island. No member tells which of them is stuck.
+  void stuck_islands() {
+    std::map<int, std::set<int>> islands;
+    for (int rank = 0; rank < state_.size(); ++rank) {
+      islands[state_.places[rank].island].insert(rank);
+    }
+    for (const auto& [island, members] : islands) {
+      const RecordedStep* step = nullptr;
+      const bool all = std::all_of(members.begin(), members.end(), [&](int rank) {
+        return (step = long_island_step(rank)) != nullptr;
+      });
+      if (!all) continue;
+      stuck_.insert(members.begin(), members.end());
+      const int last = *members.rbegin();
+      const int64_t now = state_.answers[last]->state.now;
+      found_.push_back({-1, "all of " + ranks_text(members) + " are in step " + step->kind->name +
+                                " of " + describe(of_first(last)->call, 0) + ", for " +
+                                ago(now - std::max(step->begin, of_first(last)->submitted)) +
+                                ": the device of one, their library, or the network between them "
+                                "is slow or stands still"});
+    }
+  }
+
+  void awaited_and_free() {
+    std::set<int> awaited;
+    for (const auto& [waiter, peers] : waits_) awaited.insert(peers.begin(), peers.end());
+    for (int rank : awaited) {
+      if (!state_.answers[rank] || waits_.contains(rank) || stuck_.contains(rank)) continue;
+      const RecordedOperation* const own = of_first(rank);
+      const std::set<int> waiters = waiting_for(rank);
+      std::string what = "is in no operation";
+      if (own != nullptr)
+        what = (own->succeeded() ? "has ended " : "is still in ") + describe(own->call, 0);
+      blame(rank, ", for which " + ranks_text(waiters) +
+                      (waiters.size() == 1 ? " waits, " : " wait, ") + what +
+                      " and waits for no rank");
+    }
+  }
+
+  void mutual() {
+    size_t pairs = 0;
+    for (const auto& [rank, peers] : waits_) {
+      for (int peer : peers) {
+        if (peer < rank || !waiting_for(rank).contains(peer) || ++pairs > kMostPairs) continue;
+        found_.push_back({-1, state_.name(rank) + " and " + state_.name(peer) +
+                                  " wait for messages of each other: the path between them is slow "
+                                  "or broken, or each made another call"});
+      }
+    }
+  }
+
+  const GroupState& state_;
+  uint64_t first_ = UINT64_MAX;  // the first stalled collective of any rank
+  std::map<int, std::set<int>> waits_;
+  std::set<int> stuck_;  // ranks of islands whose step does not end
+  std::vector<Culprit> found_;
+};
 
 }  // namespace
 
-void Inquiries::before_timeout(const Run& run) {
-  const uint64_t sequence = run.call().sequence;
-  const auto now = Clock::now();
-  // An operation that another group has held up has its time once more.
-  if (asked_about_ > sequence && now - asked_at_ < 2 * kBeforeTimeout) return;
-  const auto wait = std::chrono::duration_cast<Clock::duration>(
-      run.deadline().left() - kBeforeTimeout + wait_to_ask(group_.rank));
-  if (wait > 0s) {
-    if (wait < Monitor::interval) group_.executor.poll_by(now + wait);
-    return;
-  }
-  note_timeout(sequence);
-  flood(make(run.describe() + " is close to its timeout",
-             {.occasion = Inquiry::Occasion::timeout, .sequence = sequence},
-             [this, sequence](const GroupState& state) { blame(sequence, state); }));
-}
-
-void Inquiries::blame(uint64_t sequence, const GroupState& state) {
-  std::vector<Finding> found = findings(state);
-  std::lock_guard lock(group_.mutex);
-  if (!group_.active()) return;  // the inquiry was cut short
-  {
-    const auto held = group_.executor.lock();  // the error names silent ranks anyway
-    std::erase_if(found, [&](const Finding& one) {
-      const auto departure = group_.departures.find(one.rank);
-      const bool rightly_left =
-          departure != group_.departures.end() && departure->second.news.calls > sequence;
-      return rightly_left || group_.queue->silent.contains(one.rank);
-    });
-  }
-  if (found.empty()) return;
-  const int culprit = found.size() == 1 ? found.front().rank : -1;
-  std::vector<std::string> words;
-  for (const Finding& one : found) words.push_back(one.text);
-  if (found.size() > kMostCulprits) {
-    words.resize(kMostCulprits);
-    words.push_back("and " + std::to_string(found.size() - kMostCulprits) + " more");
-  }
-  const CulpritNews news{sequence,
-                         Status(Code::timeout, joined(words, "; "), group_.rank, culprit)};
-  on_news(news);
-  group_.flood(news);
-}
-
-void Inquiries::note_timeout(uint64_t sequence) {
-  asked_about_ = std::max(asked_about_, sequence + 1);
-  asked_at_ = Clock::now();
-}
-
-// The first of several findings counts. Later inquiries may have lost answers to the first.
-void Inquiries::on_news(const CulpritNews& news) {
-  const auto now = Clock::now();
-  const Status::Details& why = news.why.details();
-  {
-    const auto held = group_.executor.lock();
-    auto& culprit = group_.queue->culprit;
-    if (culprit && culprit->sequence == news.sequence && now < culprit->until) return;
-    culprit = {news.sequence, why.message, why.peer, now, now + kCounts};
-  }
-  log(LogLevel::info,
-      "collective #" + std::to_string(news.sequence) +
-          " is close to its timeout; likely culprit: " + why.message,
-      group_.rank);
-}
+std::vector<Culprit> culprits(const GroupState& state) { return Finder(state).found(); }
 
 }  // namespace hetcomm

@@ -80,8 +80,8 @@ std::string diagnosis(const GroupState& state) {
   std::string text = "state of group \"" + state.group + "\" of " + std::to_string(state.size()) +
                      " ranks, gathered by rank " + std::to_string(state.asker) + ": " + state.why +
                      "\n";
-  const std::vector<Finding> found = findings(state);
-  for (const Finding& one : found) text += "  likely culprit: " + one.text + "\n";
+  const std::vector<Culprit> found = culprits(state);
+  for (const Culprit& one : found) text += "  likely culprit: " + one.text + "\n";
   if (found.empty()) text += "  no rank has waited for a second\n";
   int64_t error = 0;
   int lines = 0;

@@ -39,13 +39,13 @@ struct GroupState {
 std::string diagnosis(const GroupState& state);
 
 // A likely culprit: a rank, or -1 for several together.
-struct Finding {
+struct Culprit {
   int rank;
   std::string text;  // "rank 2 on red0 has not called ..."
 };
 
 // Empty if no operation has stalled or failed.
-std::vector<Finding> findings(const GroupState& state);
+std::vector<Culprit> culprits(const GroupState& state);
 
 // JSON of Chrome's trace viewer: a process for each rank of each group, a thread for each leg.
 std::string chrome_trace(const std::vector<GroupState>& groups);

@@ -105,8 +105,9 @@ void Health::say_goodbye(const Deadline& deadline) {
     std::lock_guard lock(group_.mutex);
     if (!group_.active()) return;
     group_.said_goodbye = true;
-    group_.flood(GoodbyeNews{
-        .calls = group_.next_call, .rails = lost_rails_.decided(), .refusal = calls_.refusal()});
+    group_.flood(GoodbyeNews{.calls = group_.next_call,
+                             .rails = lost_rails_.decided_rails(),
+                             .refusal = calls_.refusal()});
   }
   while (!deadline.passed()) {
     std::vector<pollfd> pending;
@@ -143,8 +144,8 @@ void Health::poll() {
     calls_.flood_refusal();
     check_lost();
     lost_rails_.check();
-    if (const auto stalled = calls_.check_stalls()) inquiries_.before_timeout(*stalled);
-    inquiries_.check_failure();
+    if (const auto stalled = calls_.check_stalls()) inquiries_.ask_before_timeout(*stalled);
+    inquiries_.ask_after_failure();
   }
   deliver();
   decide_trials();
@@ -192,7 +193,7 @@ void Health::on_lost(int peer) {
 void Health::on_news(int origin, int from, const std::string& bytes) {
   const News news = unpack_news(bytes, origin, group_.size);
   std::visit(Overloaded{
-                 [&](const FailureNews& one) { on_failure(origin, one); },
+                 [&](const FailureNews& one) { on_failure(one); },
                  [&](const GoodbyeNews& one) { on_goodbye(origin, one); },
                  [&](const SilenceNews& one) { silence_.on_news(one); },
                  [&](const StallNews& one) { calls_.on_news(origin, one); },
@@ -207,11 +208,9 @@ void Health::on_news(int origin, int from, const std::string& bytes) {
              news);
 }
 
-void Health::on_failure(int origin, const FailureNews& news) {
-  Status::Details details = news.why.details();
-  details.rank = origin;
+void Health::on_failure(const FailureNews& news) {
   flooded_failure_ = true;  // the origin's news reaches all ranks
-  group_.fail(Status(std::move(details)));
+  group_.fail(news.why);
 }
 
 void Health::on_goodbye(int origin, const GoodbyeNews& news) {
@@ -230,7 +229,7 @@ void Health::on_malformed(int peer, const std::string& why) {
 }
 
 void Health::flood_failure() {
-  const Status failure = group_.failure();
+  const Status failure = group_.queue_failure();
   if (failure.ok()) return;
   if (group_.cause.ok()) {  // this rank's own, which the executor knows
     delivered_ = true;
@@ -246,11 +245,9 @@ void Health::check_lost() {
   for (const auto& [peer, since] : group_.lost) {
     if (Clock::now() - since < grace_) continue;
     if (const auto disputed = calls_.disputed_run()) return group_.fail(disputed->dispute());
-    return group_.fail(
-        Status(Code::peer_failed,
-               "rank " + std::to_string(peer) +
-                   " is gone: its process ended or its host became unreachable; see its own log",
-               group_.rank, peer));
+    return group_.fail(Status(Code::peer_failed,
+                              "rank " + std::to_string(peer) + " " + kGone + "; see its own log",
+                              group_.rank, peer));
   }
 }
 
@@ -279,17 +276,17 @@ std::vector<RailEnds> Health::lost_rails(uint64_t sequence, const Deadline& dead
 void Health::report(const std::string& trial, int64_t round, const CodecFigures& own) {
   std::lock_guard lock(group_.mutex);
   figures_.add({trial, round, own});
-  group_.executor.wake_progress_thread();  // which may have the total
+  if (figures_.has_results()) group_.executor.wake_progress_thread();
 }
 
 // Without the mutex, because pricing plans takes time.
 void Health::decide_trials() {
-  std::vector<FiguresNews> totals;
+  std::vector<FiguresNews> all;
   {
     std::lock_guard lock(group_.mutex);
-    totals = figures_.take_totals();
+    all = figures_.take_results();
   }
-  for (const FiguresNews& total : totals) {
+  for (const FiguresNews& total : all) {
     std::shared_ptr<CodecTrial> trial;
     {
       const auto held = group_.executor.lock();

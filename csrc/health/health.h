@@ -12,7 +12,7 @@
 #include "health/lost_rails.h"
 #include "health/pace.h"
 #include "health/silence_watch.h"
-#include "health/tree_sum.h"
+#include "health/tree_reduce.h"
 #include "health/watched_group.h"
 
 namespace hetcomm {
@@ -21,8 +21,8 @@ namespace hetcomm {
 struct GroupTotals {
   std::string group;
   int rank = 0;
-  std::array<Totals, kCollectives> collectives{};  // times in ns
-  uint64_t stalls = 0;                             // noted stalls of collectives
+  std::array<OperationTotals, kCollectives> collectives{};  // times in ns
+  uint64_t stalls = 0;                                      // noted stalls of collectives
   bool failed = false;
   // On rank 0, by rank: the compared calls to which it came last; `compared` in all.
   std::vector<uint64_t> late;
@@ -34,7 +34,7 @@ class PaceWatch;
 // Watches over one group. Detects ranks that died or left, calls that differ between ranks, and
 // operations that stall. Floods the first cause to all ranks, and fails this rank's operations with
 // the cause. Adds up the ranks' codec figures. Owned by the group. The progress thread polls it;
-// submitting threads call record(). Gives each kind of news to the part that it concerns.
+// submitting threads call record(). Passes each kind of news to its part.
 class Health : public Monitor, private ControlPlane::Owner {
  public:
   Health(Executor& executor, std::shared_ptr<RunQueue> queue, int rank, int size,
@@ -99,7 +99,7 @@ class Health : public Monitor, private ControlPlane::Owner {
   void on_malformed(int peer, const std::string& why) override;
   void watch(int descriptor) override;
   void unwatch(int descriptor) override { group_.executor.unwatch(descriptor); }
-  void on_failure(int origin, const FailureNews& news);
+  void on_failure(const FailureNews& news);
   void on_goodbye(int origin, const GoodbyeNews& news);
   void check_lost();
   void flood_failure();
@@ -108,16 +108,17 @@ class Health : public Monitor, private ControlPlane::Owner {
   void decide_trials();
   void look_at_pace();
 
-  std::vector<int> early_descriptors_;  // made before begin()
-  WatchedGroup group_;                  // its mutex guards all members
-  std::chrono::milliseconds grace_;     // after a connection has ended without a goodbye
+  // Made before begin(), the first ones by the constructor of group_.
+  std::vector<int> early_descriptors_;
+  WatchedGroup group_;               // its mutex guards the parts, and the following flags
+  std::chrono::milliseconds grace_;  // after a connection has ended without a goodbye
   bool flooded_failure_ = false;
   bool delivered_ = false;  // the cause, to the executor
   SilenceWatch silence_;
   CallWatch calls_;
   LostRails lost_rails_;
   Inquiries inquiries_;
-  TreeSum<FiguresNews> figures_;
+  TreeReduce<FiguresNews> figures_;
   std::shared_ptr<PaceWatch> pace_;  // on rank 0
 };
 

@@ -31,7 +31,6 @@ constexpr size_t kRememberedInquiries = 64;
 // of each level, because neighbours forward all answers.
 constexpr int kFullSampleRanks = 32;
 constexpr size_t kFewestOfLevel = 8;
-const char* const kGone = "is gone: its process ended or its host became unreachable";
 const char* const kLeft = "has left the group";
 
 int64_t now_ns() { return Clock::now().time_since_epoch().count(); }
@@ -56,8 +55,6 @@ void share_clocks(GroupState& state) {
 }
 
 }  // namespace
-
-std::chrono::milliseconds wait_to_ask(int rank) { return wait_of_turns(rank, kTurn); }
 
 // An inquiry of this rank.
 struct Inquiries::Asked {
@@ -90,8 +87,8 @@ RankState Inquiries::own_state(const Inquiry& inquiry) const {
   const RunQueue& queue = *group_.queue;
   if (inquiry.detail == Inquiry::Detail::pace) {
     const size_t each =
-        Arrivals::kEach * kFullSampleRanks / std::max(group_.size, kFullSampleRanks);
-    state.arrivals = queue.recorder.arrivals(inquiry.sequence, std::max(each, kFewestOfLevel));
+        CallSample::kEach * kFullSampleRanks / std::max(group_.size, kFullSampleRanks);
+    state.call_times = queue.recorder.call_times(inquiry.sequence, std::max(each, kFewestOfLevel));
     state.messages = long_messages(queue.recorder.read(), inquiry.sequence);
     return state;
   }
@@ -130,12 +127,11 @@ std::shared_ptr<Inquiries::Asked> Inquiries::make(const std::string& why, Inquir
   for (int peer = 0; peer < group_.size; ++peer) {
     if (peer != group_.rank) asked->awaited.insert(peer);
   }
-  forget_lost(*asked);
+  give_up_absent(*asked);
   return asked;
 }
 
-// Ranks that left or died do not answer.
-void Inquiries::forget_lost(Asked& asked) const {
+void Inquiries::give_up_absent(Asked& asked) const {
   for (const auto& [peer, departure] : group_.departures) asked.give_up(peer, kLeft);
   for (const auto& [peer, since] : group_.lost) asked.give_up(peer, kGone);
 }
@@ -164,7 +160,7 @@ void Inquiries::ask(const std::string& why, const Inquiry& inquiry, Done done) {
 
 void Inquiries::on_news(int from, const Inquiry& inquiry) {
   if (inquiry.occasion == Inquiry::Occasion::failure) asked_about_failure_ = true;
-  if (inquiry.occasion == Inquiry::Occasion::timeout) note_timeout(inquiry.sequence);
+  if (inquiry.occasion == Inquiry::Occasion::timeout) note_inquiry_before_timeout(inquiry.sequence);
   inquirers_.emplace_back(inquiry, from);
   if (inquirers_.size() > kRememberedInquiries) inquirers_.pop_front();
   const bool every_step = inquiry.detail == Inquiry::Detail::steps;
@@ -222,7 +218,7 @@ void Inquiries::finish(bool all) {
   {
     std::lock_guard lock(group_.mutex);
     for (auto& asked : asked_) {
-      forget_lost(*asked);
+      give_up_absent(*asked);
       if (!all && !asked->awaited.empty() && !asked->deadline.passed()) continue;
       for (int peer : asked->awaited) {
         asked->state.silent[peer] = "does not answer within " +
@@ -239,12 +235,16 @@ void Inquiries::finish(bool all) {
   }
 }
 
-void Inquiries::check_failure() {
+std::chrono::milliseconds Inquiries::wait_to_ask() const {
+  return wait_of_turns(group_.rank, kTurn);
+}
+
+void Inquiries::ask_after_failure() {
   if (asked_about_failure_) return;
-  const Status failure = group_.failure();
+  const Status failure = group_.queue_failure();
   if (failure.ok() || failure.code() == Code::aborted) return;
   if (!failed_at_) failed_at_ = Clock::now();
-  if (Clock::now() - *failed_at_ < wait_to_ask(group_.rank)) return;
+  if (Clock::now() - *failed_at_ < wait_to_ask()) return;
   asked_about_failure_ = true;
   const auto detail = dumps_to_files() ? Inquiry::Detail::steps : Inquiry::Detail::operations;
   flood(make(failure.text(), {.detail = detail, .occasion = Inquiry::Occasion::failure},

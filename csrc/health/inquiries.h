@@ -28,13 +28,13 @@ class Inquiries {
   void finish(bool all);
 
   // Asks once after a failure of the group, unless another rank has asked.
-  void check_failure();
+  void ask_after_failure();
   // Waits until an inquiry about the failure is answered; bounded. Without the mutex.
   void await_answers_about_failure(const std::function<void()>& poll);
 
-  // The next three are in culprits.cc. Asks once before a collective times out, unless another rank
-  // has asked, and tells all ranks the likely culprits.
-  void before_timeout(const Run& run);
+  // The next two are in timeout_inquiry.cc. Asks once before a collective times out, unless another
+  // rank has asked, and tells all ranks the likely culprits.
+  void ask_before_timeout(const Run& run);
   void on_news(const CulpritNews& news);
 
  private:
@@ -44,10 +44,12 @@ class Inquiries {
   std::shared_ptr<Asked> make(const std::string& why, Inquiry inquiry, Done done);
   void flood(std::shared_ptr<Asked> asked);
   RankState own_state(const Inquiry& inquiry) const;
-  void forget_lost(Asked& asked) const;
-  // culprits.cc
+  void give_up_absent(Asked& asked) const;  // ranks that left or died
+  // This rank asks after that time, unless another rank has asked.
+  std::chrono::milliseconds wait_to_ask() const;
+  // timeout_inquiry.cc
   void blame(uint64_t sequence, const GroupState& state);
-  void note_timeout(uint64_t sequence);
+  void note_inquiry_before_timeout(uint64_t sequence);
 
   WatchedGroup& group_;
   const std::string clock_;
@@ -60,8 +62,5 @@ class Inquiries {
   uint64_t asked_about_ = 0;
   Clock::time_point asked_at_{};
 };
-
-// A rank asks after this time, unless another rank has asked.
-std::chrono::milliseconds wait_to_ask(int rank);
 
 }  // namespace hetcomm

@@ -13,6 +13,8 @@ using namespace std::chrono_literals;
 
 // A link that has lost a stripe fails as a whole by then if its peer is gone.
 constexpr auto kLinkBound = 1s;
+// A library may stand still while it has the executor's lock.
+constexpr auto kLockBound = 200ms;
 
 bool has(const std::vector<RailEnds>& rails, const RailEnds& rail) {
   return std::any_of(rails.begin(), rails.end(),
@@ -128,17 +130,28 @@ bool LostRails::take_out(const RailEnds& rail) {
 void LostRails::agree_on(const RailEnds& rail) {
   if (has(agreed_, rail)) return;
   agreed_.push_back(rail);
-  sums_.add({.rail = agreed_.size(), .call = group_.next_call});
+  next_calls_.add({.rail = static_cast<int64_t>(agreed_.size()),
+                   .call = static_cast<int64_t>(group_.next_call)});
   take_first_calls();
 }
 
+// The parent has a result only after this rank has told its own call of the same rail.
 void LostRails::on_news(int origin, const FirstCallNews& news) {
-  sums_.on_news(origin, news);
+  const auto next = static_cast<int64_t>(first_calls_.size()) + 1;
+  if (origin == parent_of(group_.rank) &&
+      (news.rail != next || news.rail > static_cast<int64_t>(agreed_.size()))) {
+    throw Error(Code::invalid_argument, "expected the first call without lost rail " +
+                                            std::to_string(next) + ", got that of lost rail " +
+                                            std::to_string(news.rail));
+  }
+  next_calls_.on_news(origin, news);
   take_first_calls();
 }
 
 void LostRails::take_first_calls() {
-  for (const FirstCallNews& total : sums_.take_totals()) first_calls_.push_back(total.call);
+  for (const FirstCallNews& result : next_calls_.take_results()) {
+    first_calls_.push_back(static_cast<uint64_t>(result.call));
+  }
   group_.changed.notify_all();
 }
 
@@ -167,7 +180,7 @@ std::vector<RailEnds> LostRails::await(std::unique_lock<std::recursive_mutex>& l
   while (!decided_for(sequence)) {
     for (const auto& [peer, departure] : group_.departures) {
       if (departure.news.calls > sequence) continue;
-      group_.fail(group_.missing(peer, "begins collective #" + std::to_string(sequence)));
+      group_.fail(group_.left_too_early(peer, "begins collective #" + std::to_string(sequence)));
       break;
     }
     if (deadline.passed()) group_.fail(no_agreement());
@@ -179,8 +192,7 @@ std::vector<RailEnds> LostRails::await(std::unique_lock<std::recursive_mutex>& l
 
 Status LostRails::no_agreement() const {
   std::vector<int> silent;
-  {
-    const auto held = group_.executor.lock();
+  if (const auto held = group_.executor.lock_within(kLockBound)) {
     for (const auto& [peer, since] : group_.queue->silent) silent.push_back(peer);
   }
   const std::string culprits = silent.empty()

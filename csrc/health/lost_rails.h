@@ -6,7 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "health/tree_sum.h"
+#include "base/deadline.h"
+#include "health/rail_watch.h"
+#include "health/tree_reduce.h"
+#include "health/watched_group.h"
 
 namespace hetcomm {
 
@@ -15,12 +18,12 @@ namespace hetcomm {
 // rank has planned with the rail.
 class LostRails {
  public:
-  explicit LostRails(WatchedGroup& group) : group_(group), sums_(group) {}
+  explicit LostRails(WatchedGroup& group) : group_(group), next_calls_(group) {}
 
   // The next two come before the group is watched.
   void watch(std::unique_ptr<RailWatch> rails) { watch_ = std::move(rails); }
   void use_stripes(std::vector<OwnStripe> stripes) { stripes_ = std::move(stripes); }
-  void close() { watch_.reset(); }
+  void close() { watch_.reset(); }  // the connections of the rails
 
   void check();
   void on_news(int origin, const RailEnds& rail);
@@ -28,11 +31,11 @@ class LostRails {
 
   // Whether this is the number of lost rails that the plan of a collective leaves out.
   bool leaves_out(size_t rails, uint64_t sequence) const;
-  // The rails that the plan of a collective leaves out, see Health::lost_rails(). Waits with this
-  // lock of the mutex.
+  // The rails that the plan of a collective leaves out, see Health::lost_rails(). Releases `lock`,
+  // which has the mutex, while it waits.
   std::vector<RailEnds> await(std::unique_lock<std::recursive_mutex>& lock, uint64_t sequence,
                               const Deadline& deadline);
-  uint64_t decided() const { return first_calls_.size(); }
+  uint64_t decided_rails() const { return first_calls_.size(); }  // their number
 
  private:
   // A stripe of this rank whose peer has not left joins the peer by this rail alone.
@@ -52,7 +55,7 @@ class LostRails {
   std::vector<OwnStripe> stripes_;
   std::vector<RailEnds> known_;   // lost rails, in the order in which this rank learnt of them
   std::vector<RailEnds> agreed_;  // lost rails in the order of rank 0
-  TreeSum<FirstCallNews> sums_;
+  TreeReduce<FirstCallNews> next_calls_;
   // By agreed rail: the first collective whose plan leaves it out. Shorter than agreed_ until all
   // ranks have told their next call.
   std::vector<uint64_t> first_calls_;

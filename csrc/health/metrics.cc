@@ -95,13 +95,13 @@ std::string metrics() {
     }
   };
   by_collective("hetcomm_operations_total", "Operations that ended.",
-                [](const Totals& one) { return std::to_string(one.operations); });
+                [](const OperationTotals& one) { return std::to_string(one.operations); });
   by_collective("hetcomm_errors_total", "Operations that failed.",
-                [](const Totals& one) { return std::to_string(one.errors); });
+                [](const OperationTotals& one) { return std::to_string(one.errors); });
   by_collective("hetcomm_bytes_total", "Bytes of the calls that succeeded, by their count.",
-                [](const Totals& one) { return std::to_string(one.bytes); });
+                [](const OperationTotals& one) { return std::to_string(one.bytes); });
   by_collective("hetcomm_seconds_total", "Seconds from calls to their ends, overlaps included.",
-                [](const Totals& one) { return of_ns(one.ticks); });
+                [](const OperationTotals& one) { return of_ns(one.ticks); });
   const auto by_group = [&](const char* name, const char* type, const char* help,
                             const auto& value) {
     text.begin(name, type, help);

@@ -24,25 +24,25 @@ std::string shortened(const std::string& text) {
 }
 
 // The bytes of a record, and the rank and the group that the record comes from.
-struct Source : Unpacker {
-  int origin, size;
+struct NewsUnpacker : Unpacker {
+  int origin, group_size;
 
-  // A number of bytes, ns or rounds. The sum of two does not overflow.
+  // A number of bytes, ns, rounds or calls. Sums of the parts of 32 children do not overflow.
   int64_t amount() {
     const uint64_t value = number();
-    if (value <= INT64_MAX / 2) return static_cast<int64_t>(value);
+    if (value <= INT64_MAX / 64) return static_cast<int64_t>(value);
     throw Error(Code::invalid_argument,
-                "expected a number of bytes, ns or rounds, got " + std::to_string(value));
+                "expected a number of bytes, ns, rounds or calls, got " + std::to_string(value));
   }
   int rank() {
     const uint64_t rank = number();
-    if (rank < static_cast<uint64_t>(size)) return static_cast<int>(rank);
+    if (rank < static_cast<uint64_t>(group_size)) return static_cast<int>(rank);
     throw Error(Code::invalid_argument, "expected a rank of the group, got another number");
   }
   // A rank plus one; 0 for none.
   int peer() {
     const uint64_t peer = number();
-    if (peer <= static_cast<uint64_t>(size)) return static_cast<int>(peer) - 1;
+    if (peer <= static_cast<uint64_t>(group_size)) return static_cast<int>(peer) - 1;
     throw Error(Code::invalid_argument, "expected a rank of the group, got another number");
   }
   // A member of an enumeration, whose last is `last`.
@@ -71,7 +71,7 @@ void put(Packer& to, const FailureNews& news) {
   to.put(shortened(why.op)).put(shortened(why.message));
 }
 
-void get(Source& from, FailureNews& news) {
+void get(NewsUnpacker& from, FailureNews& news) {
   Status::Details why{};
   why.rank = from.origin;
   why.code = from.code();
@@ -86,7 +86,7 @@ void put(Packer& to, const StallNews& news) {
   to.put(shortened(news.caller));
 }
 
-void get(Source& from, StallNews& news) {
+void get(NewsUnpacker& from, StallNews& news) {
   const std::string bytes = from.text();
   if (bytes.size() != sizeof news.call) {
     throw Error(Code::invalid_argument, "expected a call of " + std::to_string(sizeof news.call) +
@@ -100,7 +100,7 @@ void put(Packer& to, const GoodbyeNews& news) {
   to.put(news.calls).put(news.rails).put(shortened(news.refusal));
 }
 
-void get(Source& from, GoodbyeNews& news) {
+void get(NewsUnpacker& from, GoodbyeNews& news) {
   news.calls = from.number();
   news.rails = from.number();
   news.refusal = from.text();
@@ -111,7 +111,7 @@ void put(Packer& to, const RefusalNews& news) {
   to.put(shortened(news.why.details().message));
 }
 
-void get(Source& from, RefusalNews& news) {
+void get(NewsUnpacker& from, RefusalNews& news) {
   Status::Details why{};
   why.rank = why.peer = from.origin;
   news.sequence = from.number();
@@ -128,7 +128,7 @@ void put(Packer& to, const FiguresNews& news) {
   }
 }
 
-void get(Source& from, FiguresNews& news) {
+void get(NewsUnpacker& from, FiguresNews& news) {
   CodecFigures& figures = news.figures;
   news.trial = from.text();
   for (int64_t* number :
@@ -142,7 +142,7 @@ void put(Packer& to, const Inquiry& news) {
   to.put(static_cast<uint64_t>(news.occasion)).put(news.sequence);
 }
 
-void get(Source& from, Inquiry& news) {
+void get(NewsUnpacker& from, Inquiry& news) {
   news.asker = from.origin;
   news.number = from.number();
   news.detail = from.member(Inquiry::Detail::pace, "detail of an inquiry");
@@ -155,7 +155,7 @@ void put(Packer& to, const AnswerNews& news) {
   to.put(static_cast<uint64_t>(news.rank)).put(news.part).put(news.parts).put(news.text);
 }
 
-void get(Source& from, AnswerNews& news) {
+void get(NewsUnpacker& from, AnswerNews& news) {
   news.asker = from.rank();
   news.number = from.number();
   news.rank = from.rank();
@@ -171,7 +171,7 @@ void put(Packer& to, const SilenceNews& news) {
   to.put(static_cast<uint64_t>(news.rank)).put(static_cast<uint64_t>(news.ended));
 }
 
-void get(Source& from, SilenceNews& news) {
+void get(NewsUnpacker& from, SilenceNews& news) {
   news.rank = from.rank();
   news.ended = from.number() != 0;
 }
@@ -181,7 +181,7 @@ void put(Packer& to, const RailEnds& news) {
   to.put(shortened(news.words)).put(news.left);
 }
 
-void get(Source& from, RailEnds& news) {
+void get(NewsUnpacker& from, RailEnds& news) {
   news = {from.text(), from.text(), from.text(), from.text(), from.text()};
 }
 
@@ -190,7 +190,7 @@ void put(Packer& to, const CulpritNews& news) {
   to.put(news.sequence).put(static_cast<uint64_t>(why.peer + 1)).put(shortened(why.message));
 }
 
-void get(Source& from, CulpritNews& news) {
+void get(NewsUnpacker& from, CulpritNews& news) {
   Status::Details why{};
   why.code = Code::timeout;
   why.rank = from.origin;
@@ -200,16 +200,18 @@ void get(Source& from, CulpritNews& news) {
   news.why = Status(std::move(why));
 }
 
-void put(Packer& to, const FirstCallNews& news) { to.put(news.rail).put(news.call); }
+void put(Packer& to, const FirstCallNews& news) {
+  to.put(static_cast<uint64_t>(news.rail)).put(static_cast<uint64_t>(news.call));
+}
 
-void get(Source& from, FirstCallNews& news) {
-  news.rail = from.number();
-  news.call = from.number();
+void get(NewsUnpacker& from, FirstCallNews& news) {
+  news.rail = from.amount();
+  news.call = from.amount();
 }
 
 // The number of a kind is its place among the alternatives of News.
 template <size_t... kinds>
-News get_kind(uint64_t kind, Source& from, std::index_sequence<kinds...>) {
+News get_kind(uint64_t kind, NewsUnpacker& from, std::index_sequence<kinds...>) {
   News news;
   const bool known = ((kind == kinds && (get(from, news.emplace<kinds>()), true)) || ...);
   if (known) return news;
@@ -228,7 +230,7 @@ std::string pack(const News& news) {
 }
 
 News unpack_news(const std::string& bytes, int origin, int size) {
-  Source from{Unpacker(bytes), origin, size};
+  NewsUnpacker from{Unpacker(bytes), origin, size};
   const uint64_t kind = from.number();
   News news = get_kind(kind, from, std::make_index_sequence<std::variant_size_v<News>>());
   from.end();

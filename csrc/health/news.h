@@ -41,14 +41,14 @@ struct RefusalNews {
   Status why;
 };
 
-// What an automatic codec did on some ranks, or on all; see TreeSum.
+// What an automatic codec did on some ranks, or on all; see TreeReduce.
 struct FiguresNews {
   std::string trial;
   int64_t round = 0;
   CodecFigures figures;
 
   auto key() const { return std::pair(trial, round); }
-  void add(const FiguresNews& part) { figures.add(part.figures); }
+  void combine(const FiguresNews& part) { figures.add(part.figures); }
 };
 
 // A rank asks all ranks of its group for their state.
@@ -84,14 +84,14 @@ struct CulpritNews {
   Status why;
 };
 
-// The next call of some ranks, or of all, when they learnt of a lost rail; see TreeSum. The
-// greatest call counts.
+// The next call of some ranks, or of all, when they learnt of a lost rail. The greatest call
+// counts; see TreeReduce.
 struct FirstCallNews {
-  uint64_t rail = 0;  // the number of the lost rail, from 1
-  uint64_t call = 0;
+  int64_t rail = 0;  // the number of the lost rail, from 1
+  int64_t call = 0;
 
-  uint64_t key() const { return rail; }
-  void add(const FirstCallNews& part) { call = std::max(call, part.call); }
+  int64_t key() const { return rail; }
+  void combine(const FirstCallNews& part) { call = std::max(call, part.call); }
 };
 
 // A record that one rank floods to all ranks over the control connections, or tells a neighbour.

@@ -27,13 +27,13 @@ constexpr int64_t kDrift = 10'000;
 std::string seconds(int64_t ns) { return format_seconds(std::chrono::nanoseconds(ns)); }
 
 // A call that every rank told, by rank. Begins are times of the asker's clock.
-using CommonCall = std::vector<Arrival>;
+using CommonCall = std::vector<CallTime>;
 
 std::vector<CommonCall> common_calls(const GroupState& state) {
   std::map<uint64_t, CommonCall> calls;
   for (int rank = 0; rank < state.size(); ++rank) {
     if (!state.answers[rank]) return {};
-    for (Arrival one : state.answers[rank]->state.arrivals) {
+    for (CallTime one : state.answers[rank]->state.call_times) {
       one.begin += state.answers[rank]->offset;
       CommonCall& call = calls[one.sequence];
       if (call.size() == static_cast<size_t>(rank)) call.push_back(one);  // all before have it
@@ -131,7 +131,7 @@ std::string slow_collective(const GroupState& state, const Predicted& predicted)
   };
   std::map<std::pair<Collective, int>, Fastest> fastest;  // by collective and size class
   for (const CommonCall& call : common_calls(state)) {
-    const Arrival& own = call[state.asker];
+    const CallTime& own = call[state.asker];
     const uint64_t bytes = static_cast<uint64_t>(own.count) * size_of(own.dtype);
     if (bytes < kLongCall) continue;
     Fastest& one = fastest[{own.collective, std::bit_width(bytes)}];

@@ -13,7 +13,7 @@ constexpr int kFewestJudged = 20;
 }  // namespace
 
 PaceWatch::PaceWatch(Predicted predicted, std::chrono::nanoseconds period)
-    : predicted_(std::move(predicted)), period_(period), warnings_(kQuiet) {}
+    : predicted_(std::move(predicted)), period_(period), warning_limit_(kQuiet) {}
 
 std::optional<Inquiry> PaceWatch::due() {
   std::lock_guard lock(mutex_);
@@ -32,10 +32,11 @@ void PaceWatch::judge(const GroupState& state) {
       for (size_t rank = 0; rank < late_.size(); ++rank) late_[rank] += found->last_by_rank[rank];
       compared_ += found->compared;
     }
-    if (found->persistent && warnings_.allows(found->rank)) warn(found->text(state), state.asker);
+    if (found->persistent && warning_limit_.allows(found->rank))
+      warn(found->text(state), state.asker);
   }
   const std::string slow = slow_collective(state, predicted_);
-  if (!slow.empty() && warnings_.allows(kSlowPath)) warn(slow, state.asker);
+  if (!slow.empty() && warning_limit_.allows(kSlowPath)) warn(slow, state.asker);
 }
 
 std::vector<uint64_t> PaceWatch::late(uint64_t& compared) const {

@@ -26,7 +26,7 @@ class PaceWatch {
  private:
   const Predicted predicted_;
   const std::chrono::nanoseconds period_;
-  RateLimit<int> warnings_;  // of a rank; -1: of a slow path
+  RateLimit<int> warning_limit_;  // of a rank; -1: of a slow path
   mutable std::mutex mutex_;
   Clock::time_point last_look_ = Clock::now();
   std::vector<uint64_t> late_;

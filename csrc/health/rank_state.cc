@@ -114,8 +114,8 @@ std::string RankState::pack(size_t most, bool every_step) const {
       .put(static_cast<uint64_t>(now))
       .put(calls)
       .put(note.substr(0, kLongestText));
-  head.put(uint64_t{arrivals.size()});
-  for (const Arrival& one : arrivals) {
+  head.put(uint64_t{call_times.size()});
+  for (const CallTime& one : call_times) {
     head.put(one.sequence).put(static_cast<uint64_t>(one.begin));
     head.put(static_cast<uint64_t>(one.time)).put(static_cast<uint64_t>(one.count));
     head.put(static_cast<uint64_t>(one.collective)).put(static_cast<uint64_t>(one.dtype));
@@ -157,12 +157,12 @@ RankState RankState::unpack(const std::string& bytes, int size) {
   state.calls = from.number();
   state.note = from.text();
   for (uint64_t left = below(from, kMostSamples, "a number of calls"); left > 0; --left) {
-    Arrival one{.sequence = from.number(), .begin = unpack_time(from)};
+    CallTime one{.sequence = from.number(), .begin = unpack_time(from)};
     one.time = std::min(unpack_amount(from), kLongestCall);
     one.count = unpack_amount(from);
     one.collective = static_cast<Collective>(below(from, kCollectives, "a collective"));
     one.dtype = static_cast<Dtype>(below(from, kDtypes, "a dtype"));
-    state.arrivals.push_back(one);
+    state.call_times.push_back(one);
   }
   for (uint64_t left = below(from, kMostSamples, "a number of messages"); left > 0; --left) {
     MessageEnd one;

@@ -28,12 +28,12 @@ struct RankState {
   std::string note;                           // why the operations are missing; empty otherwise
   std::vector<RecordedOperation> operations;  // oldest first
   // Only for the watch over the group's pace, see pace.h.
-  std::vector<Arrival> arrivals;
+  std::vector<CallTime> call_times;
   std::vector<MessageEnd> messages;
 
-  // Leaves out operations until the record has at most `most` bytes, if arrivals and messages leave
-  // room: finished operations first, and of these the oldest first. `every_step`: packs finished
-  // steps, too.
+  // Leaves out operations until the record has at most `most` bytes, if call times and messages
+  // leave room: finished operations first, and of these the oldest first. `every_step`: packs
+  // finished steps, too.
   std::string pack(size_t most, bool every_step) const;
   // Throws Error(invalid_argument) on a malformed record.
   static RankState unpack(const std::string& bytes, int size);

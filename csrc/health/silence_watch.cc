@@ -18,7 +18,7 @@ constexpr auto kQuiet = 60s;
 
 }  // namespace
 
-SilenceWatch::SilenceWatch(WatchedGroup& group) : group_(group), log_(kQuiet) {}
+SilenceWatch::SilenceWatch(WatchedGroup& group) : group_(group), log_limit_(kQuiet) {}
 
 void SilenceWatch::check() {
   const auto now = Clock::now();
@@ -67,7 +67,7 @@ void SilenceWatch::forget(int peer) {
 // Writes a line into the log, unless another rank was faster or there was one a short time ago.
 void SilenceWatch::tell(const SilenceNews& news, const std::string& words) {
   group_.flood(news);
-  if (note(news) && log_.allows({news.rank, news.ended})) {
+  if (note(news) && log_limit_.allows({news.rank, news.ended})) {
     log(LogLevel::warning, words, group_.rank);
   }
 }

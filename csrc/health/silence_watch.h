@@ -28,8 +28,8 @@ class SilenceWatch {
   WatchedGroup& group_;
   const std::chrono::milliseconds peer_timeout_ = peer_timeout();
   Clock::time_point last_beat_{}, last_look_{}, regular_since_{};
-  std::map<int, Clock::time_point> silent_;  // neighbours that this rank has found silent; since
-  RateLimit<std::pair<int, bool>> log_;      // by rank, and whether the silence ended
+  std::map<int, Clock::time_point> silent_;    // neighbours that this rank has found silent; since
+  RateLimit<std::pair<int, bool>> log_limit_;  // by rank, and whether the silence ended
 };
 
 }  // namespace hetcomm

@@ -17,12 +17,12 @@ void WatchedGroup::fail(const Status& status) {
   changed.notify_all();
 }
 
-Status WatchedGroup::failure() const {
+Status WatchedGroup::queue_failure() const {
   const auto held = executor.lock();
   return queue->failure;
 }
 
-Status WatchedGroup::missing(int peer, const std::string& where) const {
+Status WatchedGroup::left_too_early(int peer, const std::string& where) const {
   const GoodbyeNews& goodbye = departures.at(peer).news;
   return Status(Code::peer_failed,
                 "rank " + std::to_string(peer) + " has left the group after " +

@@ -14,6 +14,9 @@
 
 namespace hetcomm {
 
+// Why a rank in WatchedGroup::lost does not answer.
+inline constexpr const char* kGone = "is gone: its process ended or its host became unreachable";
+
 // A rank has left the group.
 struct Departure {
   GoodbyeNews news;
@@ -31,12 +34,12 @@ struct WatchedGroup {
   bool active() const { return watching && !said_goodbye; }
   // Remembers the first cause.
   void fail(const Status& status);
-  Status failure() const;  // the queue's, which the executor knows
+  Status queue_failure() const;  // the first failure that the executor knows
   void flood(const News& news) { control.flood(pack(news)); }
   void tell(int peer, const News& news) { control.tell(peer, pack(news)); }
   bool left(int peer) const { return departures.contains(peer); }
   // The error of an operation for which this rank awaits a rank that has left.
-  Status missing(int peer, const std::string& where) const;
+  Status left_too_early(int peer, const std::string& where) const;
 
   Executor& executor;
   const std::shared_ptr<RunQueue> queue;
@@ -51,7 +54,7 @@ struct WatchedGroup {
   std::map<int, Clock::time_point> lost;  // ranks whose connections ended without a goodbye
   std::map<int, Departure> departures;
   std::condition_variable_any changed;  // the cause, the departures, or the calls of lost rails
-  ControlPlane control;                 // after the members that its constructor's watch() reads
+  ControlPlane control;                 // last: its constructor calls Owner::watch()
 };
 
 }  // namespace hetcomm

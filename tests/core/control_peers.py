@@ -16,7 +16,8 @@ from communicators import BOUND
 from hetcomm import _core
 
 # kinds of news
-FAILURE, STALL, GOODBYE, REFUSAL, FIGURES, INQUIRY, ANSWER, SILENCE, RAIL, CULPRIT = range(10)
+FAILURE, STALL, GOODBYE, REFUSAL, FIGURES, INQUIRY = range(6)
+ANSWER, SILENCE, RAIL, CULPRIT, FIRST_CALL = range(6, 11)
 
 
 def packed(*values: int | bytes) -> bytes:

@@ -18,6 +18,7 @@ from control_peers import (
     ANSWER,
     CULPRIT,
     FIGURES,
+    FIRST_CALL,
     GOODBYE,
     INQUIRY,
     REFUSAL,
@@ -44,6 +45,8 @@ MALFORMED = {
     "cut-inquiry": packed(INQUIRY, 1),
     "inquiry-of-no-occasion": packed(INQUIRY, 1, 0, 3, 0),
     "culprit-of-no-rank": packed(CULPRIT, 1, 99, b"text"),
+    "impossible-first-call": packed(FIRST_CALL, 1, 1 << 63),
+    "first-call-that-no-rank-awaits": packed(FIRST_CALL, 1, 7),  # from the parent in the tree
     "answer-of-no-rank": packed(ANSWER, 0, 1, 99, 0, 1, b"text"),
     "answer-in-too-many-parts": packed(ANSWER, 0, 1, 1, 0, 1 << 40, b"text"),
     "more-than-there-should-be": packed(GOODBYE, 3, b"", 4),
@@ -58,24 +61,25 @@ def all_reduce(communicator: Communicator) -> None:
 def test_a_malformed_record_names_its_sender(what: str) -> None:
     shared: dict[str, bytes] = {}
     sent, ready = threading.Event(), threading.Barrier(4)
+    sender, reader = (0, 1) if what == "first-call-that-no-rank-awaits" else (1, 0)
 
     def program(communicator: Communicator) -> str:
         all_reduce(communicator)
         ready.wait(BOUND)
-        if communicator.rank == 1:
-            with introduced(shared, 0, 1) as stand_in:
-                stand_in.send(news(1, 1 << 40, MALFORMED[what]))
+        if communicator.rank == sender:
+            with introduced(shared, reader, sender) as stand_in:
+                stand_in.send(news(sender, 1 << 40, MALFORMED[what]))
                 sent.set()
-                stand_in.read_to_the_end()  # rank 0 closes the connection
+                stand_in.read_to_the_end()  # the reader closes the connection
         sent.wait(BOUND)
         with pytest.raises(_core.Error) as failed:
             for _ in range(1 << 40):
                 all_reduce(communicator)
-        assert failed.value.peer == 1, failed.value
+        assert failed.value.peer == sender, failed.value
         return str(failed.value)
 
     for text in results_of(run_ranks("abcd", program, store=lambda rank: OpenStore(shared, rank))):
-        assert "rank 1 sent a malformed record" in text, text
+        assert f"rank {sender} sent a malformed record" in text, text
 
 
 def test_a_long_reason_arrives_shortened() -> None:

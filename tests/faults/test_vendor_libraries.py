@@ -314,13 +314,17 @@ def test_a_library_failure_amid_all_reduces_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [16, 300_000], ids=["small", "large"])
-def test_a_stuck_library_times_out(tmp_path: Path, count: int) -> None:
-    with mixed(tmp_path, {1: fault("hang:40")}, TIMEOUT, joins=True) as job:
+@pytest.mark.parametrize(("hosts", "vendors"), [(HOSTS, VENDORS), ("xx", "nn")])
+def test_a_stuck_library_times_out(tmp_path: Path, hosts: str, vendors: str, count: int) -> None:
+    """No rank can tell which member hangs, so the error names the island."""
+    stuck = {1: fault("hang:40")}
+    with Job(tmp_path, hosts, timeout=TIMEOUT, vendors=vendors, settings=stuck, joins=True) as job:
         assert set(job.do("turn", count)) == {"turning"}
         errors = errors_within(job.ranks, TIMEOUT + 2 * NOTICE)
         for error in errors:
             assert error["error"] == "TimeoutError", error
             assert "within 16 s, waiting at" in error["text"], error
+            assert "s before: all of ranks 0, 1 are in step island_" in error["text"], error
         assert_first_cause_stays(job.ranks, errors)
         for rank in job.ranks:
             rank.do("leave")

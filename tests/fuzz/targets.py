@@ -61,6 +61,7 @@ def _news() -> list[bytes]:
         packed(7, 1, 1),
         packed(8, b"198.18.1.0/24", b"198.18.1.1", b"198.18.1.2", b"eth1 is down", b"1 Gbit/s"),
         packed(9, 7, 3, b"rank 2 on red0 has not called all_reduce"),
+        packed(10, 1, 7),
     ]
 
 
@@ -68,7 +69,7 @@ def _states() -> list[bytes]:
     """The answer of rank 1 about its pace, and one about its operations."""
     now = 10**12
     head = [4321, b"boot id time:[1]", now, 90, b""]
-    arrivals = [
+    call_times = [
         part for number in range(40) for part in (number, now - 10**7, 5 * 10**6, 1 << 20, 0, 7)
     ]
     messages = [2, 0, 1, 5, 1 << 20, now - 90, 2, 0, 0, 5, 1 << 20, now - 80]
@@ -77,7 +78,7 @@ def _states() -> list[bytes]:
     step = [3, 2, 1, 400, now - 10**10, 2**64 - 1]
     operation = [call, 0, b"ring", 12, 0, *times, 1, *step]
     return [
-        packed(*head, 40, *arrivals, 2, *messages, 0),
+        packed(*head, 40, *call_times, 2, *messages, 0),
         packed(*head, 0, 0, 1, *operation),
     ]
 

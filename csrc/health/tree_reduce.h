@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <string>
 #include <utility>
@@ -21,24 +22,26 @@ inline std::vector<int> children_of(int rank, int size) {
   return children;
 }
 
-// Adds up a value of every rank, and gives all ranks the total. A rank adds the values of its
-// children to its own, and tells its parent. Rank 0 has the total, and passes it down. `Part` is a
-// kind of news: parts of one key() belong together, and add() adds another part.
+// Reduces a value of every rank over a tree, and gives all ranks the result. A rank combines the
+// values of its children with its own, and tells its parent. Rank 0 has the result, and passes it
+// down. `Part` is a kind of news: parts of one key() belong together, and combine() takes another
+// part.
 template <class Part>
-class TreeSum {
+class TreeReduce {
  public:
-  explicit TreeSum(WatchedGroup& group)
+  explicit TreeReduce(WatchedGroup& group)
       : group_(group), children_(children_of(group.rank, group.size)) {}
 
-  // Of this rank, or of the subtree of one child. Each rank adds its own once for each key.
+  // Takes a part of this rank, or of the subtree of one child. Each rank adds its own part once for
+  // each key.
   void add(const Part& part) {
     const auto [found, first] = tallies_.try_emplace(part.key(), Tally{part, 0});
     Tally& tally = found->second;
-    if (!first) tally.sum.add(part);
+    if (!first) tally.reduced.combine(part);
     if (++tally.parts <= children_.size()) return;
-    const Part sum = tally.sum;
+    const Part reduced = tally.reduced;
     tallies_.erase(found);
-    group_.rank == 0 ? pass_down(sum) : group_.tell(parent_of(group_.rank), sum);
+    group_.rank == 0 ? pass_down(reduced) : group_.tell(parent_of(group_.rank), reduced);
   }
   // Throws Error(invalid_argument) if the origin is no neighbour in the tree.
   void on_news(int origin, const Part& part) {
@@ -46,19 +49,19 @@ class TreeSum {
     if (parent_of(group_.rank) == origin) return pass_down(part);
     throw Error(
         Code::invalid_argument,
-        "expected a sum of a neighbour in the tree, got one of rank " + std::to_string(origin));
+        "expected the value of a neighbour in the tree, got one of rank " + std::to_string(origin));
   }
-  // The totals since the last time.
-  std::vector<Part> take_totals() { return std::exchange(totals_, {}); }
+  bool has_results() const { return !results_.empty(); }
+  std::vector<Part> take_results() { return std::exchange(results_, {}); }  // since the last time
 
  private:
-  void pass_down(const Part& total) {
-    for (int child : children_) group_.tell(child, total);
-    totals_.push_back(total);
+  void pass_down(const Part& result) {
+    for (int child : children_) group_.tell(child, result);
+    results_.push_back(result);
   }
 
   struct Tally {
-    Part sum;
+    Part reduced;
     size_t parts;  // this rank, and the subtrees of its children
   };
   using Key = decltype(std::declval<Part>().key());
@@ -66,7 +69,7 @@ class TreeSum {
   WatchedGroup& group_;
   const std::vector<int> children_;
   std::map<Key, Tally> tallies_;
-  std::vector<Part> totals_;
+  std::vector<Part> results_;
 };
 
 }  // namespace hetcomm
