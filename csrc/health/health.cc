@@ -317,12 +317,12 @@ void Health::watch_pace(Predicted predicted, std::chrono::nanoseconds period) {
 
 void Health::look_at_pace() {
   if (!pace_) return;
-  const auto inquiry = pace_->due();
-  if (!inquiry) return;
   {
     std::lock_guard lock(group_.mutex);
     if (!group_.cause.ok() || !group_.departures.empty() || group_.next_call == 0) return;
   }
+  const auto inquiry = pace_->due();
+  if (!inquiry) return;
   inquire("the pace of the group", *inquiry, [pace = pace_](const GroupState& state) {
     run_callback([=] { run_logged([&] { pace->judge(state); }); });
   });

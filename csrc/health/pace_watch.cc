@@ -18,22 +18,26 @@ PaceWatch::PaceWatch(Predicted predicted, std::chrono::nanoseconds period)
 std::optional<Inquiry> PaceWatch::due() {
   std::lock_guard lock(mutex_);
   const auto now = Clock::now();
-  if (now - last_look_ < period_) return std::nullopt;
+  if (asked_ || now - last_look_ < period_) return std::nullopt;
+  asked_ = true;
   last_look_ = now;
   return Inquiry{.detail = Inquiry::Detail::pace, .sequence = since_};
 }
 
 void PaceWatch::judge(const GroupState& state) {
-  if (const auto found = straggler(state)) {
-    if (found->compared >= kFewestJudged) {
-      std::lock_guard lock(mutex_);
+  const auto found = straggler(state);
+  {
+    std::lock_guard lock(mutex_);
+    asked_ = false;
+    if (found && found->compared >= kFewestJudged) {
       since_ = found->newest + 1;
       late_.resize(found->last_by_rank.size());
       for (size_t rank = 0; rank < late_.size(); ++rank) late_[rank] += found->last_by_rank[rank];
       compared_ += found->compared;
     }
-    if (found->persistent && warning_limit_.allows(found->rank))
-      warn(found->text(state), state.asker);
+  }
+  if (found && found->persistent && warning_limit_.allows(found->rank)) {
+    warn(found->text(state), state.asker);
   }
   const std::string slow = slow_collective(state, predicted_);
   if (!slow.empty() && warning_limit_.allows(kSlowPath)) warn(slow, state.asker);

@@ -15,7 +15,8 @@ class PaceWatch {
  public:
   PaceWatch(Predicted predicted, std::chrono::nanoseconds period);
 
-  // The inquiry that is due, at most one in each period.
+  // The inquiry that is due: at most one in each period, and none before the state of the last one
+  // is judged. Otherwise two states would count the same calls.
   std::optional<Inquiry> due();
   // Judges a state, which takes the time of pricing plans. Warns at most once in ten minutes of the
   // same rank, and of a slow path.
@@ -29,6 +30,7 @@ class PaceWatch {
   RateLimit<int> warning_limit_;  // of a rank; -1: of a slow path
   mutable std::mutex mutex_;
   Clock::time_point last_look_ = Clock::now();
+  bool asked_ = false;
   std::vector<uint64_t> late_;
   uint64_t compared_ = 0;
   uint64_t since_ = 0;  // the number of the first call that is not yet judged
