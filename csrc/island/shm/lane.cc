@@ -108,7 +108,7 @@ Island::Progress Lane::progress(Status& status) {
 }
 
 Status Lane::aborted() const {
-  const int culprit = segment_.poisoned_by();
+  const int culprit = segment_.poisoned().by;
   if (culprit < 0) return Status();
   return Status(Code::aborted,
                 "rank " + std::to_string(options_.rank(culprit)) +

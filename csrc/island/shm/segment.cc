@@ -22,7 +22,7 @@ struct alignas(128) SegmentHeader {
   uint64_t magic;
   uint32_t layout;
   Shape shape;
-  std::atomic<uint64_t> poisoned;  // member + 1
+  std::atomic<uint64_t> poisoned;  // member + 1; above 32 bits, the awaited member + 1
 };
 
 size_t slot_stride(const Shape& shape) { return sizeof(SlotHeader) + shape.slot_bytes; }
@@ -153,16 +153,20 @@ Status Segment::reserve(int lane, int member, int64_t bytes) const {
   return Status();
 }
 
-int Segment::poisoned_by() const {
-  const uint64_t poisoned =
+Segment::Poison Segment::poisoned() const {
+  const uint64_t value =
       reinterpret_cast<SegmentHeader*>(base_)->poisoned.load(std::memory_order_acquire);
-  return poisoned >= 1 && poisoned <= shape_.members ? static_cast<int>(poisoned) - 1 : -1;
+  const auto member = [this](uint64_t next) {
+    return next <= shape_.members ? static_cast<int>(next) - 1 : -1;
+  };
+  return {member(value & UINT32_MAX), member(value >> 32)};
 }
 
-void Segment::poison(int member) {
+void Segment::poison(int member, int awaited) {
+  const auto next = [](int number) { return static_cast<uint64_t>(number + 1); };
   uint64_t none = 0;
-  reinterpret_cast<SegmentHeader*>(base_)->poisoned.compare_exchange_strong(none,
-                                                                            uint64_t(member) + 1);
+  reinterpret_cast<SegmentHeader*>(base_)->poisoned.compare_exchange_strong(
+      none, next(member) | next(awaited) << 32);
 }
 
 }  // namespace hetcomm::shm

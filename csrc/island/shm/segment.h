@@ -77,9 +77,12 @@ class Segment {
   // the slots before.
   Status reserve(int lane, int member, int64_t bytes) const;
 
-  // The first member that gave up, or -1.
-  int poisoned_by() const;
-  void poison(int member);
+  // The first member that gave up, and the member for which it waited in vain; -1 without one.
+  struct Poison {
+    int by = -1, awaited = -1;
+  };
+  Poison poisoned() const;
+  void poison(int member, int awaited = -1);
 
  private:
   std::byte* base_ = nullptr;

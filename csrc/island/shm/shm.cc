@@ -94,7 +94,8 @@ class ShmIsland final : public Island {
   void attach();
   void join(Deadline deadline);
   void await(uint64_t stage, Deadline deadline);
-  std::vector<int> missing(uint64_t stage) const;  // ranks that have not reached the stage
+  std::vector<int> missing(uint64_t stage) const;  // members that have not reached the stage
+  Status given_up(const Segment::Poison& poison) const;
 
   const ShmOptions options_;
   std::shared_ptr<Handover> handover_;  // during set-up, in the process that made the memory
@@ -119,12 +120,27 @@ void ShmIsland::check_shape() const {
 }
 
 std::vector<int> ShmIsland::missing(uint64_t stage) const {
-  std::vector<int> ranks;
+  std::vector<int> members;
   for (int member = 0; member < options_.members; ++member) {
     if (segment_.member(member).attached.load(std::memory_order_acquire) >= stage) continue;
-    ranks.push_back(options_.rank(member));
+    members.push_back(member);
   }
-  return ranks;
+  return members;
+}
+
+// A member for which another one has waited in vain is the first cause.
+Status ShmIsland::given_up(const Segment::Poison& poison) const {
+  const int rank = options_.rank(poison.by), self = options_.rank(options_.member);
+  const std::string text =
+      "rank " + std::to_string(rank) + " gave up joining the ranks of this host";
+  if (poison.awaited < 0) {
+    return Status(Code::peer_failed, text + "; its own error says why", self, rank);
+  }
+  const int awaited = options_.rank(poison.awaited);
+  return Status(Code::peer_failed,
+                text + ", because rank " + std::to_string(awaited) +
+                    " did not come in time; see the log of rank " + std::to_string(awaited),
+                self, awaited);
 }
 
 void ShmIsland::attach() {
@@ -152,15 +168,14 @@ void ShmIsland::join(Deadline deadline) {
 void ShmIsland::await(uint64_t stage, Deadline deadline) {
   auto pause = std::chrono::microseconds(50);
   const int self = options_.rank(options_.member);
-  for (std::vector<int> ranks; !(ranks = missing(stage)).empty();) {
+  for (std::vector<int> members; !(members = missing(stage)).empty();) {
     if (handover_ != nullptr) handover_->serve();
-    if (const int culprit = segment_.poisoned_by(); culprit >= 0) {
-      throw Error(Status(Code::peer_failed,
-                         "rank " + std::to_string(options_.rank(culprit)) +
-                             " gave up joining the ranks of this host; its own error says why",
-                         self, options_.rank(culprit)));
-    }
+    const Segment::Poison poison = segment_.poisoned();
+    if (poison.by >= 0) throw Error(given_up(poison));
     if (deadline.passed()) {
+      segment_.poison(options_.member, members.front());
+      std::vector<int> ranks;
+      for (int member : members) ranks.push_back(options_.rank(member));
       throw Error(Status(Code::timeout,
                          "shared memory of this host: expected all " +
                              std::to_string(options_.members) + " ranks within " +
