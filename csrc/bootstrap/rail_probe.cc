@@ -189,7 +189,7 @@ std::vector<FailedRail> probe_rails(const Topology& topology, int rank,
     const FailedRail& rail = probe.rail();
     if (!probe.failed()) {
       if (!probe.watched()) return;
-      watch.add(probe.release(), rail.peer,
+      watch.add(probe.release(),
                 ends_of_rail(topology, rail.rank, rail.nic, rail.peer, rail.peer_nic));
       return;
     }

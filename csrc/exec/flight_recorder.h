@@ -24,12 +24,13 @@ struct RecordedStep {
 
 // A recorded operation, for readers. Times as above.
 struct RecordedOperation {
-  uint64_t number = 0;    // of all operations of the group on this rank, from 1
-  CallDescriptor call;    // a message has its peer as root
-  uint32_t user_tag = 0;  // of a message
-  std::string algorithm;  // of a plan with several steps
-  int step_count = 0;     // of the plan; 0 before the operation starts
-  Code code = Code::ok;   // of an operation that is over
+  uint64_t number = 0;         // of all operations of the group on this rank, from 1
+  CallDescriptor call;         // a message has its peer as root
+  uint32_t user_tag = 0;       // of a message
+  std::string algorithm;       // of a plan with several steps
+  int step_count = 0;          // of the plan; 0 before the operation starts
+  Code code = Code::ok;        // of an operation that is over
+  bool behind_stream = false;  // earlier work in the caller's stream is not over
   int64_t submitted = -1, started = -1, ended = -1;
   std::vector<RecordedStep> steps;  // by index; steps under way have no end
 

@@ -41,8 +41,8 @@ std::string behind(const Run* earlier) {
 // `named`: the message names a culprit.
 std::string remedy(const Run& overdue, bool named) {
   if (!named && overdue.behind_stream()) return "; look at that work, or raise the timeout";
-  return "; a rank is late, gone, or made another call: look at the ranks named, or raise the "
-         "timeout";
+  return "; a rank is late, gone or stuck, or made another call: look at the ranks named, or raise "
+         "the timeout";
 }
 
 }  // namespace

@@ -273,16 +273,16 @@ void ControlPlane::handle(Connection& connection, const std::string& body) {
     throw Error(Code::invalid_argument, "expected news from a rank below " + std::to_string(size_) +
                                             ", got rank " + std::to_string(origin));
   }
-  const bool forwarded = (number & kNotForwarded) == 0;
-  if (!forwarded && static_cast<int>(origin) != connection.peer()) {
+  const bool flooded = (number & kNotForwarded) == 0;
+  if (!flooded && static_cast<int>(origin) != connection.peer()) {
     throw Error(Code::invalid_argument, "expected news of rank " +
                                             std::to_string(connection.peer()) + ", got rank " +
                                             std::to_string(origin));
   }
   if (!fresh(static_cast<int>(origin), number)) return;
   // Throws on a malformed record.
-  owner_.on_news(static_cast<int>(origin), connection.peer(), news);
-  if (forwarded) forward(static_cast<int>(origin), number, news, &connection);
+  owner_.on_news(static_cast<int>(origin), connection.peer(), flooded, news);
+  if (flooded) forward(static_cast<int>(origin), number, news, &connection);
 }
 
 // The news has not come over another connection.

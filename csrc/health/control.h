@@ -38,9 +38,9 @@ class ControlPlane {
   class Owner {
    public:
     virtual void on_lost(int peer) = 0;  // the last connection to the peer ended
-    // Flooded or told by `origin`, and received from the neighbour `from`. Throws Error on a
-    // malformed record, and the record is not forwarded.
-    virtual void on_news(int origin, int from, const std::string& news) = 0;
+    // Flooded by `origin`, or told by this neighbour, and received from the neighbour `from`.
+    // Throws Error on a malformed record, and the record is not forwarded.
+    virtual void on_news(int origin, int from, bool flooded, const std::string& news) = 0;
     // `peer` sent a malformed record; its connection ends next.
     virtual void on_malformed(int peer, const std::string& why) = 0;
     virtual void watch(int descriptor) = 0;    // poll() must follow what it has to read

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "base/config.h"
-#include "base/free_port.h"
+#include "base/free_port_remedy.h"
 #include "base/log.h"
 #include "health/control.h"
 #include "health/socket_address.h"

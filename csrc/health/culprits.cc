@@ -28,6 +28,10 @@ std::string ranks_text(const std::set<int>& ranks) {
          (more > 0 ? " and " + std::to_string(more) + " more" : "");
 }
 
+bool stalled(const RankState& state, const RecordedOperation& one) {
+  return one.failed() || (one.ended < 0 && state.now - one.submitted >= kLeastWait);
+}
+
 class Finder {
  public:
   explicit Finder(const GroupState& state) : state_(state) {
@@ -40,13 +44,13 @@ class Finder {
   }
 
   std::vector<Culprit> found() {
-    silent();
-    const bool any_late = late(first_), any_differs = differing();
-    if (!any_late && !any_differs && !late_behind()) {
-      if (found_.empty()) stuck_islands();
-      awaited_and_free();
+    blame_silent();
+    const bool any_late = blame_late(first_), any_differs = blame_differing();
+    if (!any_late && !any_differs && !blame_late_behind()) {
+      if (found_.empty() && !blame_streams()) blame_stuck_islands();
+      blame_awaited();
     }
-    if (found_.empty()) mutual();
+    if (found_.empty()) blame_mutual();
     return found_;
   }
 
@@ -57,8 +61,7 @@ class Finder {
   }
 
   bool stalled(int rank, const RecordedOperation& one) const {
-    return one.failed() ||
-           (one.ended < 0 && state_.answers[rank]->state.now - one.submitted >= kLeastWait);
+    return hetcomm::stalled(state_.answers[rank]->state, one);
   }
 
   // The rank's call of a collective.
@@ -119,10 +122,11 @@ class Finder {
     found_.push_back({rank, state_.name(rank) + what});
   }
 
-  void silent() {
+  void blame_silent() {
     for (int rank = 0; rank < state_.size(); ++rank) {
       if (state_.silent[rank].empty()) continue;
       const std::set<int> waiters = waiting_for(rank);
+      if (waiters.empty() && state_.silent[rank] == kLeft) continue;  // in good order
       blame(rank, " " + state_.silent[rank] +
                       (waiters.empty() ? ""
                                        : "; " + ranks_text(waiters) + " " +
@@ -130,19 +134,20 @@ class Finder {
     }
   }
 
-  bool late(uint64_t sequence) {
+  bool blame_late(uint64_t sequence) {
     std::set<int> callers;
     const RecordedOperation* call = nullptr;
     int64_t longest = 0;
     for (int rank = 0; rank < state_.size(); ++rank) {
       const RecordedOperation* const own = call_of(rank, sequence);
       if (own == nullptr) continue;
-      callers.insert(rank);
       call = own;
+      if (own->succeeded()) continue;
+      callers.insert(rank);
       longest = std::max(longest, state_.answers[rank]->state.now - own->submitted);
     }
     bool any = false;
-    for (int rank = 0; call != nullptr && rank < state_.size(); ++rank) {
+    for (int rank = 0; !callers.empty() && rank < state_.size(); ++rank) {
       // A wait in the first collective excuses a rank in later ones.
       if (!missing(rank, sequence) || (sequence != first_ && waits_.contains(rank))) continue;
       any = true;
@@ -162,7 +167,7 @@ class Finder {
 
   // Streams of a device may share a hardware queue. The kernel of a later collective may then block
   // this rank's own steps of the first one. The late rank of the later collective is the culprit.
-  bool late_behind() {
+  bool blame_late_behind() {
     std::set<uint64_t> later;
     for (int rank = 0; rank < state_.size(); ++rank) {
       if (!in_own_step(rank)) continue;
@@ -173,10 +178,10 @@ class Finder {
         }
       }
     }
-    return std::any_of(later.begin(), later.end(), [&](uint64_t each) { return late(each); });
+    return std::any_of(later.begin(), later.end(), [&](uint64_t each) { return blame_late(each); });
   }
 
-  bool differing() {
+  bool blame_differing() {
     std::vector<std::pair<CallDescriptor, std::set<int>>> calls;
     for (int rank = 0; rank < state_.size(); ++rank) {
       const RecordedOperation* const own = of_first(rank);
@@ -200,49 +205,75 @@ class Finder {
     return true;
   }
 
-  // The step of the island in which the rank has been for a second in the first collective.
-  const RecordedStep* long_island_step(int rank) const {
-    const RecordedOperation* const own = of_first(rank);
-    if (own == nullptr || own->succeeded()) return nullptr;
-    const int64_t until = own->failed() ? own->ended : state_.answers[rank]->state.now;
-    const auto found = std::find_if(own->steps.begin(), own->steps.end(), [&](const auto& step) {
-      return step.end < 0 && step.kind->performer == Performer::island &&
-             until - std::max(step.begin, own->submitted) >= kLeastWait;
-    });
-    return found == own->steps.end() ? nullptr : &*found;
+  // Work that a caller has put into its stream before the call holds up the steps of its rank. A
+  // program may run ahead of all its devices, so it is no culprit if all ranks wait for such work.
+  bool blame_streams() {
+    std::set<int> behind, others;
+    for (int rank = 0; rank < state_.size(); ++rank) {
+      const RecordedOperation* const own = of_first(rank);
+      if (own == nullptr || own->succeeded()) continue;
+      (own->behind_stream ? behind : others).insert(rank);
+    }
+    for (int rank : behind) {
+      if (others.empty()) break;
+      stuck_.insert(rank);
+      blame(rank, " waits in " + describe(of_first(rank)->call, 0) +
+                      " for earlier work in the caller's stream");
+    }
+    return !behind.empty();
   }
 
-  // Islands whose members are all in a step of the island. No member tells which of them is stuck.
-  void stuck_islands() {
+  // The rank's island step of the first collective, and its ns so far, if it has lasted a second;
+  // else null.
+  std::pair<const RecordedStep*, int64_t> long_island_step(int rank) const {
+    const RecordedOperation* const own = of_first(rank);
+    if (own == nullptr || own->succeeded()) return {};
+    const int64_t until = own->failed() ? own->ended : state_.answers[rank]->state.now;
+    for (const RecordedStep& step : own->steps) {
+      if (step.end >= 0 || step.kind->performer != Performer::island) continue;
+      const int64_t time = until - std::max(step.begin, own->submitted);
+      if (time >= kLeastWait) return {&step, time};
+    }
+    return {};
+  }
+
+  // Islands whose members have all been in a step of the island for a second. No member knows the
+  // one that is stuck.
+  void blame_stuck_islands() {
     std::map<int, std::set<int>> islands;
     for (int rank = 0; rank < state_.size(); ++rank) {
       islands[state_.places[rank].island].insert(rank);
     }
     for (const auto& [island, members] : islands) {
-      const RecordedStep* step = nullptr;
+      std::set<std::string> kinds;
+      int64_t longest = 0;
       const bool all = std::all_of(members.begin(), members.end(), [&](int rank) {
-        return (step = long_island_step(rank)) != nullptr;
+        const auto [step, time] = long_island_step(rank);
+        if (step != nullptr) kinds.insert(step->kind->name);
+        longest = std::max(longest, time);
+        return step != nullptr;
       });
       if (!all) continue;
       stuck_.insert(members.begin(), members.end());
-      const int last = *members.rbegin();
-      const int64_t now = state_.answers[last]->state.now;
-      found_.push_back({-1, "all of " + ranks_text(members) + " are in step " + step->kind->name +
-                                " of " + describe(of_first(last)->call, 0) + ", for " +
-                                ago(now - std::max(step->begin, of_first(last)->submitted)) +
+      const RecordedOperation& own = *of_first(*members.begin());
+      const std::string steps = kinds.size() == 1 ? "step " : "steps ";
+      found_.push_back({-1, "all of " + ranks_text(members) + (own.failed() ? " were" : " are") +
+                                " in " + steps + joined(std::vector(kinds.begin(), kinds.end())) +
+                                " of " + describe(own.call, 0) + ", for " + ago(longest) +
                                 ": the device of one, their library, or the network between them "
                                 "is slow or stands still"});
     }
   }
 
-  void awaited_and_free() {
+  void blame_awaited() {
     std::set<int> awaited;
     for (const auto& [waiter, peers] : waits_) awaited.insert(peers.begin(), peers.end());
     for (int rank : awaited) {
       if (!state_.answers[rank] || waits_.contains(rank) || stuck_.contains(rank)) continue;
       const RecordedOperation* const own = of_first(rank);
       const std::set<int> waiters = waiting_for(rank);
-      std::string what = "is in no operation";
+      const std::string& note = state_.answers[rank]->state.note;
+      std::string what = note.empty() ? "is in no operation" : note;
       if (own != nullptr)
         what = (own->succeeded() ? "has ended " : "is still in ") + describe(own->call, 0);
       blame(rank, ", for which " + ranks_text(waiters) +
@@ -251,7 +282,7 @@ class Finder {
     }
   }
 
-  void mutual() {
+  void blame_mutual() {
     size_t pairs = 0;
     for (const auto& [rank, peers] : waits_) {
       for (int peer : peers) {
@@ -266,11 +297,18 @@ class Finder {
   const GroupState& state_;
   uint64_t first_ = UINT64_MAX;  // the first stalled collective of any rank
   std::map<int, std::set<int>> waits_;
-  std::set<int> stuck_;  // ranks of islands whose step does not end
+  std::set<int> stuck_;  // ranks whose own device or island is blamed
   std::vector<Culprit> found_;
 };
 
 }  // namespace
+
+bool any_stalled(const GroupState& state) {
+  return std::any_of(state.answers.begin(), state.answers.end(), [](const auto& answer) {
+    return answer && std::any_of(answer->state.operations.begin(), answer->state.operations.end(),
+                                 [&](const auto& one) { return stalled(answer->state, one); });
+  });
+}
 
 std::vector<Culprit> culprits(const GroupState& state) { return Finder(state).found(); }
 

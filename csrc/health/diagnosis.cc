@@ -82,7 +82,10 @@ std::string diagnosis(const GroupState& state) {
                      "\n";
   const std::vector<Culprit> found = culprits(state);
   for (const Culprit& one : found) text += "  likely culprit: " + one.text + "\n";
-  if (found.empty()) text += "  no rank has waited for a second\n";
+  if (found.empty()) {
+    text += any_stalled(state) ? "  no rank is a likely culprit\n"
+                               : "  no rank has waited for a second\n";
+  }
   int64_t error = 0;
   int lines = 0;
   for (int rank = 0; rank < state.size(); ++rank) {

@@ -9,6 +9,9 @@
 
 namespace hetcomm {
 
+// Why a rank that has said goodbye does not answer.
+inline constexpr const char* kLeft = "has left the group";
+
 // Where a rank of a group runs.
 struct RankPlace {
   std::string host;  // its name, for people
@@ -44,8 +47,9 @@ struct Culprit {
   std::string text;  // "rank 2 on red0 has not called ..."
 };
 
-// Empty if no operation has stalled or failed.
+// Empty if no operation has stalled or failed, or if no rank or island is more suspect than others.
 std::vector<Culprit> culprits(const GroupState& state);
+bool any_stalled(const GroupState& state);  // an operation has failed, or lasted a second
 
 // JSON of Chrome's trace viewer: a process for each rank of each group, a thread for each leg.
 std::string chrome_trace(const std::vector<GroupState>& groups);

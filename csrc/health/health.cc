@@ -190,8 +190,11 @@ void Health::on_lost(int peer) {
   group_.executor.poll_by(Clock::now() + grace_);  // for check_lost()
 }
 
-void Health::on_news(int origin, int from, const std::string& bytes) {
+void Health::on_news(int origin, int from, bool flooded, const std::string& bytes) {
   const News news = unpack_news(bytes, origin, group_.size);
+  if (flooded && is_for_neighbour(news)) {
+    throw Error(Code::invalid_argument, "expected news for all ranks, got news for a neighbour");
+  }
   std::visit(Overloaded{
                  [&](const FailureNews& one) { on_failure(one); },
                  [&](const GoodbyeNews& one) { on_goodbye(origin, one); },
@@ -281,24 +284,24 @@ void Health::report(const std::string& trial, int64_t round, const CodecFigures&
 
 // Without the mutex, because pricing plans takes time.
 void Health::decide_trials() {
-  std::vector<FiguresNews> all;
+  std::vector<FiguresNews> results;
   {
     std::lock_guard lock(group_.mutex);
-    all = figures_.take_results();
+    results = figures_.take_results();
   }
-  for (const FiguresNews& total : all) {
+  for (const FiguresNews& sum : results) {
     std::shared_ptr<CodecTrial> trial;
     {
       const auto held = group_.executor.lock();
       const auto& trials = group_.queue->trials;
-      const auto found = trials.find(total.trial);
+      const auto found = trials.find(sum.trial);
       if (found != trials.end()) trial = found->second;
     }
     if (trial) {
-      trial->decide(total.round, total.figures);
+      trial->decide(sum.round, sum.figures);
     } else {
-      log(LogLevel::warning,
-          "codec figures of a trial that this rank does not make: " + total.trial, group_.rank);
+      log(LogLevel::warning, "codec figures of a trial that this rank does not make: " + sum.trial,
+          group_.rank);
     }
   }
 }

@@ -68,7 +68,7 @@ class Health : public Monitor, private ControlPlane::Owner {
   std::vector<RailEnds> lost_rails(uint64_t sequence, const Deadline& deadline);
   // Remembers why this rank's next call was refused, and tells ranks that wait in this call.
   void report_refusal(const Status& why);
-  // Adds up the figures of all ranks for a round of a CodecTrial, and gives every rank the total:
+  // Adds up the figures of all ranks for a round of a CodecTrial, and gives every rank the sum:
   // over a tree, whose edges are control connections. Each rank calls this once for each round.
   void report(const std::string& trial, int64_t round, const CodecFigures& own);
   // The group as people know it, for inquiries. Comes before begin().
@@ -95,7 +95,7 @@ class Health : public Monitor, private ControlPlane::Owner {
 
  private:
   void on_lost(int peer) override;
-  void on_news(int origin, int from, const std::string& bytes) override;
+  void on_news(int origin, int from, bool flooded, const std::string& bytes) override;
   void on_malformed(int peer, const std::string& why) override;
   void watch(int descriptor) override;
   void unwatch(int descriptor) override { group_.executor.unwatch(descriptor); }

@@ -31,7 +31,6 @@ constexpr size_t kRememberedInquiries = 64;
 // of each level, because neighbours forward all answers.
 constexpr int kFullSampleRanks = 32;
 constexpr size_t kFewestOfLevel = 8;
-const char* const kLeft = "has left the group";
 
 int64_t now_ns() { return Clock::now().time_since_epoch().count(); }
 
@@ -97,6 +96,7 @@ RankState Inquiries::own_state(const Inquiry& inquiry) const {
   for (const auto& run : queue.active) {
     for (RecordedOperation& one : state.operations) {
       if (one.number != run->record()) continue;
+      one.behind_stream = run->behind_stream();
       for (int index : run->steps_under_way()) {
         const bool known = std::any_of(one.steps.begin(), one.steps.end(),
                                        [&](const auto& step) { return step.index == index; });

@@ -48,7 +48,7 @@ class Inquiries {
   // This rank asks after that time, unless another rank has asked.
   std::chrono::milliseconds wait_to_ask() const;
   // timeout_inquiry.cc
-  void blame(uint64_t sequence, const GroupState& state);
+  void tell_culprits(uint64_t sequence, const GroupState& state);
   void note_inquiry_before_timeout(uint64_t sequence);
 
   WatchedGroup& group_;

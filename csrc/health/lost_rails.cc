@@ -36,7 +36,7 @@ Status loss_of_last(const RailEnds& rail, int peer) {
 void LostRails::check() {
   if (!group_.cause.ok()) return;
   while (const auto failure = watch_ ? watch_->next_failure() : std::nullopt) {
-    lose(failure->rail, failure->why, failure->peer);
+    lose(failure->rail, failure->why);
   }
   // The transport may notice first, or alone.
   if (!group_.lost.empty()) return;
@@ -51,7 +51,7 @@ void LostRails::check() {
     }
   }
   for (const OwnStripe* stripe : failed) {
-    lose(stripe->rail, "its connections have ended", stripe->peer);
+    lose(stripe->rail, "its connections have ended");
   }
 }
 
@@ -66,7 +66,7 @@ bool LostRails::is_last(const OwnStripe& stripe, const RailEnds& rail) const {
   return !group_.left(stripe.peer) && !others_join(stripe.peer, rail);
 }
 
-void LostRails::lose(const RailEnds& rail, const std::string& why, int peer) {
+void LostRails::lose(const RailEnds& rail, const std::string& why) {
   if (has(known_, rail)) return;
   const OwnStripe* own = nullptr;
   for (const OwnStripe& stripe : stripes_) {
@@ -77,7 +77,7 @@ void LostRails::lose(const RailEnds& rail, const std::string& why, int peer) {
   RailEnds told = rail;
   told.words += " any more: " + why;
   if (!others_join(own->peer, rail)) {
-    if (!group_.left(own->peer)) group_.fail(loss_of_last(told, peer));
+    if (!group_.left(own->peer)) group_.fail(loss_of_last(told, own->peer));
     return;
   }
   told.left = rate_left(own->peer, rail);
@@ -160,8 +160,8 @@ size_t LostRails::left_out_by(uint64_t sequence) const {
                        [&](uint64_t first) { return first <= sequence; });
 }
 
-// A rank that has told its next call does not make this call before it learns the total. So a rank
-// that left knew the rails of all its calls, and totals that it did not know begin later.
+// A rank that has told its next call does not make this call before it learns the result. So a rank
+// that left knew the rails of all its calls. Plans of later calls leave the other rails out.
 bool LostRails::decided_for(uint64_t sequence) const {
   if (!group_.cause.ok() || first_calls_.size() == agreed_.size()) return true;
   return std::any_of(group_.departures.begin(), group_.departures.end(), [&](const auto& one) {

@@ -41,7 +41,7 @@ class LostRails {
   // A stripe of this rank whose peer has not left joins the peer by this rail alone.
   bool is_last(const OwnStripe& stripe, const RailEnds& rail) const;
   bool others_join(int peer, const RailEnds& rail) const;
-  void lose(const RailEnds& rail, const std::string& why, int peer);
+  void lose(const RailEnds& rail, const std::string& why);
   std::string rate_left(int peer, const RailEnds& rail) const;
   bool take_out(const RailEnds& rail);  // false if it was known
   void agree_on(const RailEnds& rail);

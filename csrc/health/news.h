@@ -99,6 +99,12 @@ struct FirstCallNews {
 using News = std::variant<FailureNews, StallNews, GoodbyeNews, RefusalNews, FiguresNews, Inquiry,
                           AnswerNews, SilenceNews, RailEnds, CulpritNews, FirstCallNews>;
 
+// Such news is told, and never floods.
+inline bool is_for_neighbour(const News& news) {
+  return std::holds_alternative<FiguresNews>(news) || std::holds_alternative<AnswerNews>(news) ||
+         std::holds_alternative<FirstCallNews>(news);
+}
+
 // Shortens long texts in the middle, so that the record fits a frame.
 std::string pack(const News& news);
 // Throws Error(invalid_argument) on a malformed record of the rank `origin`.

@@ -18,8 +18,8 @@ PaceWatch::PaceWatch(Predicted predicted, std::chrono::nanoseconds period)
 std::optional<Inquiry> PaceWatch::due() {
   std::lock_guard lock(mutex_);
   const auto now = Clock::now();
-  if (asked_ || now - last_look_ < period_) return std::nullopt;
-  asked_ = true;
+  if (awaits_state_ || now - last_look_ < period_) return std::nullopt;
+  awaits_state_ = true;
   last_look_ = now;
   return Inquiry{.detail = Inquiry::Detail::pace, .sequence = since_};
 }
@@ -28,7 +28,7 @@ void PaceWatch::judge(const GroupState& state) {
   const auto found = straggler(state);
   {
     std::lock_guard lock(mutex_);
-    asked_ = false;
+    awaits_state_ = false;
     if (found && found->compared >= kFewestJudged) {
       since_ = found->newest + 1;
       late_.resize(found->last_by_rank.size());

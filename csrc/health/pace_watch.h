@@ -30,7 +30,7 @@ class PaceWatch {
   RateLimit<int> warning_limit_;  // of a rank; -1: of a slow path
   mutable std::mutex mutex_;
   Clock::time_point last_look_ = Clock::now();
-  bool asked_ = false;
+  bool awaits_state_ = false;
   std::vector<uint64_t> late_;
   uint64_t compared_ = 0;
   uint64_t since_ = 0;  // the number of the first call that is not yet judged

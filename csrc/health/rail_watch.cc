@@ -8,10 +8,10 @@
 
 namespace hetcomm {
 
-void RailWatch::add(ProcessDescriptor descriptor, int peer, RailEnds rail) {
+void RailWatch::add(ProcessDescriptor descriptor, RailEnds rail) {
   const int number = descriptor;
   enable_keep_alive(number, peer_timeout());
-  connections_[number] = {std::move(descriptor), peer, std::move(rail)};
+  connections_[number] = {std::move(descriptor), std::move(rail)};
   add_to_epoll(events_, number, 0);  // epoll reports the end of a connection in any case
 }
 
@@ -24,7 +24,7 @@ std::optional<RailWatch::Failure> RailWatch::next_failure() {
         error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH || error == ENETDOWN;
     if (!network) continue;
     const Connection& connection = connections_.at(event.data.fd);
-    return Failure{connection.rail, connection.peer, std::strerror(error)};
+    return Failure{connection.rail, std::strerror(error)};
   }
   return std::nullopt;
 }

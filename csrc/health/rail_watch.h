@@ -36,10 +36,9 @@ struct OwnStripe {
 // thread at a time.
 class RailWatch {
  public:
-  void add(ProcessDescriptor descriptor, int peer, RailEnds rail);
+  void add(ProcessDescriptor descriptor, RailEnds rail);
   struct Failure {
     RailEnds rail;
-    int peer;
     std::string why;
   };
   // The next failure of a rail's network. A peer that closed its end is no failure, because the
@@ -49,7 +48,6 @@ class RailWatch {
  private:
   struct Connection {
     ProcessDescriptor descriptor;
-    int peer;
     RailEnds rail;
   };
   const Descriptor events_ = make_epoll();

@@ -33,7 +33,8 @@ std::string pack(const RecordedOperation& operation, bool every_step) {
       .put(uint64_t{operation.user_tag})
       .put(operation.algorithm)
       .put(static_cast<uint64_t>(operation.step_count))
-      .put(static_cast<uint64_t>(operation.code));
+      .put(static_cast<uint64_t>(operation.code))
+      .put(uint64_t{operation.behind_stream});
   for (int64_t time : {operation.submitted, operation.started, operation.ended}) {
     packer.put(static_cast<uint64_t>(time));
   }
@@ -96,6 +97,7 @@ RecordedOperation unpack_operation(Unpacker& from, int size) {
   operation.step_count = static_cast<int>(below(from, INT32_MAX, "a number of steps"));
   operation.code = static_cast<Code>(
       below(from, static_cast<uint64_t>(Code::peer_failed) + 1, "the code of an outcome"));
+  operation.behind_stream = below(from, 2, "a yes or no") == 1;
   for (int64_t* time : {&operation.submitted, &operation.started, &operation.ended}) {
     *time = unpack_time(from);
   }

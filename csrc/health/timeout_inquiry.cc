@@ -35,10 +35,10 @@ void Inquiries::ask_before_timeout(const Run& run) {
   note_inquiry_before_timeout(sequence);
   flood(make(run.describe() + " is close to its timeout",
              {.occasion = Inquiry::Occasion::timeout, .sequence = sequence},
-             [this, sequence](const GroupState& state) { blame(sequence, state); }));
+             [this, sequence](const GroupState& state) { tell_culprits(sequence, state); }));
 }
 
-void Inquiries::blame(uint64_t sequence, const GroupState& state) {
+void Inquiries::tell_culprits(uint64_t sequence, const GroupState& state) {
   std::vector<Culprit> found = culprits(state);
   std::lock_guard lock(group_.mutex);
   if (!group_.active()) return;  // the inquiry was cut short

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <cstddef>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,20 +32,11 @@ class TreeReduce {
   explicit TreeReduce(WatchedGroup& group)
       : group_(group), children_(children_of(group.rank, group.size)) {}
 
-  // Takes a part of this rank, or of the subtree of one child. Each rank adds its own part once for
-  // each key.
-  void add(const Part& part) {
-    const auto [found, first] = tallies_.try_emplace(part.key(), Tally{part, 0});
-    Tally& tally = found->second;
-    if (!first) tally.reduced.combine(part);
-    if (++tally.parts <= children_.size()) return;
-    const Part reduced = tally.reduced;
-    tallies_.erase(found);
-    group_.rank == 0 ? pass_down(reduced) : group_.tell(parent_of(group_.rank), reduced);
-  }
+  // Takes this rank's part. Each rank adds one part for each key.
+  void add(const Part& part) { add(group_.rank, part); }
   // Throws Error(invalid_argument) if the origin is no neighbour in the tree.
   void on_news(int origin, const Part& part) {
-    if (parent_of(origin) == group_.rank && origin != group_.rank) return add(part);
+    if (parent_of(origin) == group_.rank && origin != group_.rank) return add(origin, part);
     if (parent_of(group_.rank) == origin) return pass_down(part);
     throw Error(
         Code::invalid_argument,
@@ -55,6 +46,20 @@ class TreeReduce {
   std::vector<Part> take_results() { return std::exchange(results_, {}); }  // since the last time
 
  private:
+  // Of this rank, or of the subtree of a child.
+  void add(int origin, const Part& part) {
+    const auto [found, first] = tallies_.try_emplace(part.key(), Tally{part, {}});
+    Tally& tally = found->second;
+    if (!tally.origins.insert(origin).second) {
+      throw Error(Code::invalid_argument,
+                  "expected one value of rank " + std::to_string(origin) + ", got another one");
+    }
+    if (!first) tally.reduced.combine(part);
+    if (tally.origins.size() <= children_.size()) return;
+    const Part reduced = tally.reduced;
+    tallies_.erase(found);
+    group_.rank == 0 ? pass_down(reduced) : group_.tell(parent_of(group_.rank), reduced);
+  }
   void pass_down(const Part& result) {
     for (int child : children_) group_.tell(child, result);
     results_.push_back(result);
@@ -62,7 +67,7 @@ class TreeReduce {
 
   struct Tally {
     Part reduced;
-    size_t parts;  // this rank, and the subtrees of its children
+    std::set<int> origins;  // this rank, and children
   };
   using Key = decltype(std::declval<Part>().key());
 

@@ -42,6 +42,8 @@ MALFORMED = {
     "unknown-code": packed(REFUSAL, 3, 99, b"text"),
     "cut-figures": packed(FIGURES, b"all_reduce", 1, 2),
     "impossible-figures": packed(FIGURES, b"all_reduce", 1, 1 << 63, 0, 0, 0),
+    "flooded-figures": packed(FIGURES, b"all_reduce", 1, 2, 2, 2, 2),
+    "figures-told-twice": packed(FIGURES, b"all_reduce", 1, 2, 2, 2, 2),
     "cut-inquiry": packed(INQUIRY, 1),
     "inquiry-of-no-occasion": packed(INQUIRY, 1, 0, 3, 0),
     "culprit-of-no-rank": packed(CULPRIT, 1, 99, b"text"),
@@ -49,8 +51,10 @@ MALFORMED = {
     "first-call-that-no-rank-awaits": packed(FIRST_CALL, 1, 7),  # from the parent in the tree
     "answer-of-no-rank": packed(ANSWER, 0, 1, 99, 0, 1, b"text"),
     "answer-in-too-many-parts": packed(ANSWER, 0, 1, 1, 0, 1 << 40, b"text"),
-    "more-than-there-should-be": packed(GOODBYE, 3, b"", 4),
+    "more-than-there-should-be": packed(GOODBYE, 3, 0, b"", 4),
 }
+FIRST_TOLD = (1 << 63) + (1 << 40)  # a number of news that is not forwarded
+TOLD = ("figures-told-twice", "first-call-that-no-rank-awaits")
 
 
 def all_reduce(communicator: Communicator) -> None:
@@ -68,7 +72,9 @@ def test_a_malformed_record_names_its_sender(what: str) -> None:
         ready.wait(BOUND)
         if communicator.rank == sender:
             with introduced(shared, reader, sender) as stand_in:
-                stand_in.send(news(sender, 1 << 40, MALFORMED[what]))
+                first = FIRST_TOLD if what in TOLD else 1 << 40
+                for number in range(2 if what == "figures-told-twice" else 1):
+                    stand_in.send(news(sender, first + number, MALFORMED[what]))
                 sent.set()
                 stand_in.read_to_the_end()  # the reader closes the connection
         sent.wait(BOUND)

@@ -262,7 +262,7 @@ def test_attaching_names_missing_members() -> None:
 
 
 def test_attaching_names_the_member_that_never_came() -> None:
-    """And the member that gave up, rather than a timeout that has not passed."""
+    """The error also names the member that gave up, and no timeout that has not passed."""
     name = _core.create_shm_segment(3, 4, 0)
     failures: dict[int, _core.Error] = {}
 
@@ -293,7 +293,7 @@ def test_an_unfitting_segment_is_rejected() -> None:
         os.pwrite(file, b"not a segment", 0)
         with pytest.raises(_core.TransportError, match="a hetcomm segment"):
             _core.ShmIsland(name, 0, 2)
-        os.pwrite(file, magic + struct.pack("=II", 5, 0) + struct.pack("=III", 2, 5, 4), 0)
+        os.pwrite(file, magic + struct.pack("=II", 6, 0) + struct.pack("=III", 2, 5, 4), 0)
         with pytest.raises(_core.TransportError, match="a fixed size that fits its shape"):
             _core.ShmIsland(name, 0, 2)
     finally:

@@ -76,7 +76,7 @@ def _states() -> list[bytes]:
     call = bytes(8) + packed(100) + bytes(8) + struct.pack("<d", 1.0) + bytes(16)
     times = [now - 10**10, now - 10**10, 2**64 - 1]
     step = [3, 2, 1, 400, now - 10**10, 2**64 - 1]
-    operation = [call, 0, b"ring", 12, 0, *times, 1, *step]
+    operation = [call, 0, b"ring", 12, 0, 0, *times, 1, *step]
     return [
         packed(*head, 40, *call_times, 2, *messages, 0),
         packed(*head, 0, 0, 1, *operation),

@@ -16,7 +16,7 @@ namespace hetcomm::shm {
 namespace {
 
 constexpr uint64_t kMagic = 0x316d687363746568;  // "hetcshm1"
-constexpr uint32_t kLayout = 5;
+constexpr uint32_t kLayout = 6;
 
 struct alignas(128) SegmentHeader {
   uint64_t magic;

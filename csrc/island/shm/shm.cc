@@ -136,6 +136,9 @@ Status ShmIsland::given_up(const Segment::Poison& poison) const {
   if (poison.awaited < 0) {
     return Status(Code::peer_failed, text + "; its own error says why", self, rank);
   }
+  if (poison.awaited == options_.member) {
+    return Status(Code::peer_failed, text + ", because this rank did not come in time", self, rank);
+  }
   const int awaited = options_.rank(poison.awaited);
   return Status(Code::peer_failed,
                 text + ", because rank " + std::to_string(awaited) +

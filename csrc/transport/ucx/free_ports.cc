@@ -9,7 +9,7 @@
 #include <set>
 
 #include "base/descriptor.h"
-#include "base/free_port.h"
+#include "base/free_port_remedy.h"
 #include "base/status.h"
 
 namespace hetcomm {

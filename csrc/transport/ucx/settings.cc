@@ -143,6 +143,17 @@ std::vector<std::string> net_devices(const std::vector<std::string>& interfaces,
   return devices;
 }
 
+// Whether UCX takes any free port of hetcomm's interfaces: the user has chosen neither a range of
+// ports, nor other interfaces, nor transports without TCP.
+bool binds_any_port(bool rdma) {
+  if (environment_variable("UCX_TCP_PORT_RANGE")) return false;
+  if (!rdma) return true;
+  const std::string transports = environment_variable("UCX_TLS").value_or("all");
+  const bool tcp = transports.starts_with("^") || transports.find("tcp") != std::string::npos ||
+                   transports.find("all") != std::string::npos;
+  return tcp && !environment_variable("UCX_NET_DEVICES");
+}
+
 // UCX's TLS without the kinds of shared memory that this system refuses. UCX fails with "Shared
 // memory error" or "Out of memory" where a permitted kind does not work. Empty if all work.
 std::string working_transports() {
@@ -188,10 +199,9 @@ std::vector<std::string> rdma_devices() { return entries("/sys/class/infiniband"
 
 ucp_config_t* read_configuration(const std::vector<std::string>& interfaces, bool rdma,
                                  const UcxLibrary& ucx, bool& chooses_protocol) {
-  const std::vector<std::string> named = net_devices(interfaces, ucx);
-  const bool chosen = environment_variable("UCX_TLS") || environment_variable("UCX_NET_DEVICES");
-  if (!(rdma && chosen) && !environment_variable("UCX_TCP_PORT_RANGE")) require_free_ports(named);
-  const std::string devices = joined(named, ",");
+  const std::vector<std::string> wanted_devices = net_devices(interfaces, ucx);
+  if (binds_any_port(rdma)) require_free_ports(wanted_devices);
+  const std::string devices = joined(wanted_devices, ",");
   ucp_config_t* configuration = nullptr;
   ucs_status_t status = ucx.ucp_config_read(nullptr, nullptr, &configuration);
   if (status != UCS_OK) {

@@ -25,7 +25,8 @@ std::vector<std::string> rdma_devices();
 // UCX's configuration for a transport on these interfaces (see make_ucx_transport). It has
 // hetcomm's settings, unless the environment has UCX_<setting>. Without `rdma` the environment
 // chooses neither transports nor devices. Sets `chooses_protocol` if each message can be eager or a
-// rendezvous. The caller releases the configuration. Throws Error.
+// rendezvous. The caller releases the configuration. Throws Error, also if an interface has no free
+// port.
 ucp_config_t* read_configuration(const std::vector<std::string>& interfaces, bool rdma,
                                  const UcxLibrary& ucx, bool& chooses_protocol);
 
