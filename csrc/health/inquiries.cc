@@ -20,8 +20,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kAnswerBound = 1s;
-// A library may stand still while it has the executor's lock.
-constexpr auto kLockBound = 200ms;
 // After a failure, and before a timeout, one inquiry is enough.
 constexpr auto kTurn = 20ms;
 // A rank that leaves a failed group waits so long for an inquiry of another rank.

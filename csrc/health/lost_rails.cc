@@ -13,8 +13,6 @@ using namespace std::chrono_literals;
 
 // A link that has lost a stripe fails as a whole by then if its peer is gone.
 constexpr auto kLinkBound = 1s;
-// A library may stand still while it has the executor's lock.
-constexpr auto kLockBound = 200ms;
 
 bool has(const std::vector<RailEnds>& rails, const RailEnds& rail) {
   return std::any_of(rails.begin(), rails.end(),

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <map>
 #include <memory>
@@ -13,6 +14,9 @@
 #include "health/news.h"
 
 namespace hetcomm {
+
+// For Executor::lock_within(): a library may stand still while it has the executor's lock.
+inline constexpr std::chrono::milliseconds kLockBound(200);
 
 // Why a rank in WatchedGroup::lost does not answer.
 inline constexpr const char* kGone = "is gone: its process ended or its host became unreachable";
