@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all test-hostile vendor-wheels test-fast test-arm test-rdma test-trainers test-versions torch-suite lint build sanitized sanitize fuzz bench clean
+.PHONY: demo test test-changed test-all test-hostile vendor-wheels test-fast test-arm test-rdma test-trainers test-versions torch-suite lint build sanitized sanitize fuzz bench clean
 
 demo: build
 	$(BIN)/hetcomm demo
@@ -13,8 +13,14 @@ demo: build
 # Tests wait more than they compute. WORKERS=0 runs them one after the other.
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 6 ? n + 2 : 8)))
 
+# FOR=csrc/plan: only the tests that can see this folder, or file.
 test: lint build
-	$(BIN)/pytest -n $(WORKERS) --sample
+	tests=$$($(if $(FOR),$(BIN)/python tests/running/seeing.py $(FOR))) && \
+	  $(BIN)/pytest -n $(WORKERS) --sample $$tests
+
+# The tests that can see what the working tree changes.
+test-changed: lint build
+	tests=$$($(BIN)/python tests/running/seeing.py) && $(BIN)/pytest -n $(WORKERS) --sample $$tests
 
 # Also the cases that a sample leaves out.
 test-all: lint build

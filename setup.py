@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -31,6 +32,8 @@ class CMakeBuild(build_ext):
         torch = torch_root()
         if torch is None:
             print("hetcomm: torch is not installed here, so hetcomm._torch is left out", flush=True)
+        # Compiles again only what changed, also in a fresh clone.
+        cache = shutil.which("ccache")
         jobs = os.environ.get("MAX_JOBS", str(os.cpu_count() or 1))
         subprocess.run(
             [
@@ -44,6 +47,7 @@ class CMakeBuild(build_ext):
                 f"-DHETCOMM_OUTPUT={package}",
                 f"-DHETCOMM_BUILD_TORCH={'OFF' if torch is None else 'ON'}",
                 f"-DHETCOMM_TORCH_ROOT={torch or ''}",
+                *([f"-DCMAKE_CXX_COMPILER_LAUNCHER={cache}"] if cache else []),
             ],
             check=True,
         )

@@ -15,6 +15,7 @@ import sampled
 from failure_lines import FailureLines
 from parallel import Parallel, scheduler
 from skips import Skips
+from times import TestTimes
 
 SEED = pytest.StashKey[int]()
 
@@ -44,6 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # Emulated devices do all that real ones may do.
     os.environ.setdefault(hostile.VARIABLE, hostile.mixture(config.stash[SEED]))
     config.pluginmanager.register(Skips(config, Path(__file__).with_name("skips.toml"), worker))
+    config.pluginmanager.register(TestTimes(config))
     if config.getoption(sampled.OPTION):
         config.pluginmanager.register(sampled.Sampled(config.stash[SEED]))
     config.pluginmanager.register(Parallel(config) if worker else FailureLines(config))

@@ -1,0 +1,58 @@
+"""Times of tests: whose processor time counts, and which folder grew."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from times import Times, file_of, folder_of, grouped, grown, processor_seconds, table
+
+BUSY = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
+
+
+def test_a_process_that_has_ended_counts() -> None:
+    before = processor_seconds(os.getpid())
+    subprocess.run([sys.executable, "-c", BUSY], check=True, timeout=120)
+    assert processor_seconds(os.getpid()) - before >= 0.25
+
+
+def test_a_process_that_runs_counts() -> None:
+    before = processor_seconds(os.getpid())
+    program = BUSY + "\nprint(flush=True); input()"
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout and process.stdout.readline()
+        assert processor_seconds(os.getpid()) - before >= 0.25
+        process.communicate(b"\n", timeout=60)
+
+
+def test_times_add_up_by_folder_and_file() -> None:
+    tests = {
+        "tests/a/test_x.py::one": Times(1, 2.0, 1.0),
+        "tests/a/test_y.py::two": Times(1, 3.0, 4.0),
+        "tests/b/test_z.py::three": Times(1, 1.0, 9.0),
+    }
+    assert grouped(tests.items(), folder_of) == {
+        "tests/b": Times(1, 1.0, 9.0),
+        "tests/a": Times(2, 5.0, 5.0),
+    }
+    assert list(grouped(tests.items(), file_of)) == [
+        "tests/b/test_z.py",
+        "tests/a/test_y.py",
+        "tests/a/test_x.py",
+    ]
+    assert table(grouped(tests.items(), folder_of))[-1] == "| all | 3 | 6 | 14 |"
+
+
+def test_a_folder_that_grew_is_named_whatever_the_speed_of_the_machine() -> None:
+    stored = {"tests/a": 100.0, "tests/b": 50.0, "tests/c": 20.0, "tests/d": 1.0}
+    now = {
+        "tests/a": Times(1, 0, 200.0),  # as all folders: this machine is half as fast
+        "tests/b": Times(1, 0, 125.0),
+        "tests/c": Times(1, 0, 40.0),
+        "tests/d": Times(1, 0, 9.0),  # too short to tell
+    }
+    assert grown(now, stored) == ["tests/b takes 1.25 times the processor time of times.toml"]
+    del now["tests/b"], now["tests/c"]
+    assert grown(now, stored) == []
