@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import secrets
@@ -19,7 +20,14 @@ import typer
 from hetcomm import _core
 from hetcomm.emulate.kernel import die_with_parent
 from hetcomm.job_key import FILE, KEY, new_key
-from hetcomm.rendezvous import Job, free_port, job_of, listen_on_free_port, world_of_mpi
+from hetcomm.rendezvous import (
+    Job,
+    free_port,
+    job_of,
+    listen_on_free_port,
+    whole_number,
+    world_of_mpi,
+)
 
 # Local rank and number of local ranks, by launcher.
 _LOCAL_VARIABLES = (
@@ -123,12 +131,23 @@ def _key_of_mpi(world: Any, environment: Mapping[str, str]) -> dict[str, str]:
 def _local_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """LOCAL_RANK and LOCAL_WORLD_SIZE, if the launcher sets them."""
     for rank, size in _LOCAL_VARIABLES:
-        if rank in environment:
-            found = {"LOCAL_RANK": environment[rank]}
-            count = environment.get(size, "")
-            if rank.startswith("SLURM"):
-                count = tasks_on(count, environment.get("SLURM_NODEID", ""))
-            return found | ({"LOCAL_WORLD_SIZE": count} if count else {})
+        # A script of sbatch has number 0, too, which its processes inherit.
+        if rank not in environment or (
+            rank == "SLURM_LOCALID" and "SLURM_STEP_ID" not in environment
+        ):
+            continue
+        found = {"LOCAL_RANK": whole_number(environment, rank)}
+        if rank.startswith("SLURM"):
+            if count := tasks_on(environment.get(size, ""), environment.get("SLURM_NODEID", "")):
+                found["LOCAL_WORLD_SIZE"] = int(count)
+        elif size in environment:
+            found["LOCAL_WORLD_SIZE"] = whole_number(environment, size)
+        if not found["LOCAL_RANK"] < found.get("LOCAL_WORLD_SIZE", math.inf):
+            raise _core.InvalidArgumentError(
+                f"expected {rank} below {size}, got {' and '.join(map(str, found.values()))}; "
+                "correct the launcher's variables, or unset both"
+            )
+        return {name: str(value) for name, value in found.items()}
     return {}
 
 

@@ -23,7 +23,14 @@ _LAUNCHERS = (
     ("RANK", "WORLD_SIZE"),  # torchrun
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI's mpiexec
     ("PMI_RANK", "PMI_SIZE"),  # MPICH's, Intel's
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),  # srun, which may keep the job's SLURM_NTASKS
     ("SLURM_PROCID", "SLURM_NTASKS"),  # srun
+)
+# Variables that only a rank has, without its number of ranks.
+_OF_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMIX_RANK")
+_REMEDY = (
+    "start with torchrun, srun or mpiexec, set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or "
+    "none of a rank's variables for one process alone"
 )
 # Below the usual range of outgoing connections. Under Slurm the port follows from the job, so jobs
 # on one host have different ports.
@@ -42,45 +49,55 @@ class Job:
 
 def job_of(environment: Mapping[str, str]) -> Job | None:
     """The job of the launcher; None without a launcher. Raises InvalidArgumentError."""
-    for names in _LAUNCHERS:
-        if names[1] in environment and _is_of_launcher(names[0], environment):
-            break
-    else:
+    names = next((names for names in _LAUNCHERS if _started(names, environment)), None)
+    if names is None:
+        if left := [name for name in _OF_RANKS if name in environment]:
+            raise _core.InvalidArgumentError(
+                f"expected a rank and a number of ranks beside {left[0]}, got none; {_REMEDY}"
+            )
         return None
-    rank, size = (_number(environment, name) for name in names)
-    if not rank < size:
+    rank, size = (whole_number(environment, name) for name in names)
+    if not rank < size < 1 << 31:
         raise _core.InvalidArgumentError(
-            f"expected {names[0]} below {names[1]}, got {rank} and {size}"
+            f"expected {names[0]} below {names[1]}, and fewer than 2^31 ranks; got {rank} and "
+            f"{size}; {_REMEDY}"
         )
     if "MASTER_ADDR" in environment or "MASTER_PORT" in environment or names[0] == "RANK":
-        port = _number(environment, "MASTER_PORT")
+        port = whole_number(environment, "MASTER_PORT")
         if not 0 < port < 65536:
             raise _core.InvalidArgumentError(f"MASTER_PORT: expected 1 to 65535, got {port}")
         address = _text(environment, "MASTER_ADDR")
         return Job(rank, size, address.removeprefix("[").removesuffix("]"), port)  # "[::1]"
     if names[0] == "SLURM_PROCID":
         port = PORTS[
-            (_number(environment, "SLURM_JOB_ID") * 64 + _number(environment, "SLURM_STEP_ID"))
+            (
+                whole_number(environment, "SLURM_JOB_ID") * 64
+                + whole_number(environment, "SLURM_STEP_ID")
+            )
             % len(PORTS)
         ]
         return Job(rank, size, first_host(_text(environment, "SLURM_STEP_NODELIST")), port)
     return Job(rank, size)
 
 
-def _is_of_launcher(name: str, environment: Mapping[str, str]) -> bool:
-    """Whether the variable is of this launcher, not of one around it."""
-    # A script of sbatch has Slurm's variables too, but only srun starts a step.
+def _started(names: tuple[str, str], environment: Mapping[str, str]) -> bool:
+    """Whether the launcher with these variables of rank and size started this process."""
+    rank, size = names
     step = "SLURM_STEP_ID" in environment
-    if name == "SLURM_PROCID":
-        return step
+    if rank == "SLURM_PROCID":
+        # A script of sbatch is number 0, too, and an allocation's shell knows the size. Only srun
+        # starts a step.
+        rank_of_step = step or environment.get(rank, "0") != "0"
+        return rank_of_step and (size in environment or names == _LAUNCHERS[-1])
     # `srun --mpi=pmi2` sets PMI's too. Only Slurm's give an address.
-    own = ("PMI_RANK", "SLURM_PROCID"), ("PMI_SIZE", "SLURM_NTASKS")
-    return not (
-        name == "PMI_RANK"
+    by_srun = (
+        rank == "PMI_RANK"
         and step
         and "MPI_LOCALRANKID" not in environment
-        and all(environment.get(one) == environment.get(other) for one, other in own)
+        and environment.get(rank) == environment.get("SLURM_PROCID")
+        and environment.get(size) in (environment.get(found) for _, found in _LAUNCHERS[-2:])
     )
+    return not by_srun and (rank in environment or size in environment)
 
 
 def first_host(nodes: str) -> str:
@@ -92,16 +109,18 @@ def first_host(nodes: str) -> str:
 def _text(environment: Mapping[str, str], name: str) -> str:
     if not environment.get(name):
         raise _core.InvalidArgumentError(
-            f"expected {name}, which is not set; start with torchrun, srun or mpiexec, set RANK, "
-            "WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of these for one process alone"
+            f"expected {name}, which is {'empty' if name in environment else 'not set'}; {_REMEDY}"
         )
     return environment[name]
 
 
-def _number(environment: Mapping[str, str], name: str) -> int:
+def whole_number(environment: Mapping[str, str], name: str) -> int:
+    """The value of a launcher's variable. Raises InvalidArgumentError without a whole number."""
     text = _text(environment, name)
-    if not text.isdecimal():
-        raise _core.InvalidArgumentError(f'{name}: expected a number, got "{text}"')
+    if not (text.isascii() and text.isdecimal() and len(text) <= 18):
+        raise _core.InvalidArgumentError(
+            f'{name}: expected a whole number, got "{text[:40]}"; {_REMEDY}'
+        )
     return int(text)
 
 

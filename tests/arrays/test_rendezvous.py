@@ -37,13 +37,77 @@ def test_launcher_variables_give_the_job() -> None:
     assert job_of(openmpi) == Job(1, 2)
     assert job_of({"PMI_RANK": "0", "PMI_SIZE": "1"} | MASTER) == Job(0, 1, "node1", 1234)
     assert job_of(SLURM) == Job(3, 8, "gpu07", 20_000 + 17 * 64 + 2)
-    assert job_of({name: SLURM[name] for name in SLURM if name != "SLURM_STEP_ID"}) is None
     assert job_of(SLURM | MASTER) == Job(3, 8, "node1", 1234)
+    # `srun --preserve-env` keeps the number of the allocation in SLURM_NTASKS.
+    assert job_of(SLURM | {"SLURM_STEP_NUM_TASKS": "4"}) == Job(3, 4, "gpu07", 20_000 + 17 * 64 + 2)
     pmi2 = {"PMI_RANK": "3", "PMI_SIZE": "8"}  # of `srun --mpi=pmi2`
     assert job_of(SLURM | pmi2) == Job(3, 8, "gpu07", 20_000 + 17 * 64 + 2)
     assert job_of(SLURM | pmi2 | {"MPI_LOCALRANKID": "0"}) == Job(3, 8)  # MPICH's mpiexec by srun
     assert job_of(SLURM | openmpi) == Job(1, 2)  # mpiexec inside an allocation
     assert job_of(SLURM | openmpi | torchrun) == Job(1, 2, "node1", 1234)
+
+
+IN_ALLOCATION = {"SLURM_JOB_ID": "17", "SLURM_NTASKS": "8", "SLURM_JOB_NODELIST": "gpu[07-09]"}
+IN_BATCH_SCRIPT = IN_ALLOCATION | {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0"}
+
+
+@pytest.mark.parametrize("environment", [{}, MASTER, IN_ALLOCATION, IN_BATCH_SCRIPT | MASTER])
+def test_no_variable_of_a_rank_is_a_process_alone(environment: dict[str, str]) -> None:
+    """MASTER_ADDR and MASTER_PORT stand in scripts that start the ranks."""
+    assert job_of(environment) is None
+    assert hetcomm.torch_env(environment)["WORLD_SIZE"] == "1"
+
+
+def test_the_shell_of_an_interactive_step_is_alone() -> None:
+    """salloc starts its shell as a step of one task, and keeps the job's SLURM_NTASKS."""
+    shell = SLURM | {"SLURM_PROCID": "0", "SLURM_STEP_ID": "4294967290"}
+    found = job_of(shell | {"SLURM_STEP_NUM_TASKS": "1"})
+    assert found is not None and (found.rank, found.size) == (0, 1)
+
+
+RANKS = (
+    {"RANK": "1", "WORLD_SIZE": "2"} | MASTER,
+    {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"},
+    {"PMI_RANK": "1", "PMI_SIZE": "2"},
+    SLURM,
+    SLURM | {"SLURM_STEP_NUM_TASKS": "8"},
+)
+WRONG = ("", "abc", "-1", "1.0", " ", "1 2", "\u0663", "9" * 5000, "99999999999")
+
+
+@pytest.mark.parametrize("environment", RANKS, ids=lambda names: next(iter(names)))
+def test_an_incomplete_environment_is_rejected(environment: dict[str, str]) -> None:
+    """No rank may take itself for a process alone."""
+    assert job_of(environment) is not None
+    for name in environment:
+        left = {other: value for other, value in environment.items() if other != name}
+        if name == "SLURM_STEP_NUM_TASKS":
+            continue  # SLURM_NTASKS says it
+        if name == "SLURM_NTASKS" and "SLURM_STEP_NUM_TASKS" in environment:
+            continue
+        for find in (job_of, hetcomm.torch_env):
+            with pytest.raises(hetcomm.InvalidArgumentError, match=f"expected {name}"):
+                find(left)
+
+
+@pytest.mark.parametrize("environment", RANKS[:4], ids=lambda names: next(iter(names)))
+def test_a_wrong_number_of_a_launcher_is_rejected(environment: dict[str, str]) -> None:
+    rank, size = list(environment)[:2]
+    for name in (rank, size):
+        for value in WRONG:
+            with pytest.raises(hetcomm.InvalidArgumentError, match=name):
+                job_of(environment | {name: value})
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMIX_RANK", "SLURM_PROCID"],
+)
+def test_a_rank_without_its_number_of_ranks_is_rejected(name: str) -> None:
+    with pytest.raises(hetcomm.InvalidArgumentError, match="start with torchrun"):
+        job_of({name: "1"})
+    with pytest.raises(hetcomm.InvalidArgumentError, match="start with torchrun"):
+        hetcomm.torch_env({name: "1"} | MASTER)
 
 
 @pytest.mark.parametrize(
@@ -52,8 +116,8 @@ def test_launcher_variables_give_the_job() -> None:
         ({"WORLD_SIZE": "2"} | MASTER, "expected RANK"),
         ({"RANK": "0", "WORLD_SIZE": "2"}, "expected MASTER_PORT"),
         ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "1"}, "expected MASTER_ADDR"),
-        ({"RANK": "2", "WORLD_SIZE": "2"} | MASTER, "RANK below WORLD_SIZE, got 2 and 2"),
-        ({"RANK": "x", "WORLD_SIZE": "2"} | MASTER, 'RANK: expected a number, got "x"'),
+        ({"RANK": "2", "WORLD_SIZE": "2"} | MASTER, "RANK below WORLD_SIZE, .*; got 2 and 2"),
+        ({"RANK": "x", "WORLD_SIZE": "2"} | MASTER, 'RANK: expected a whole number, got "x"'),
         ({"RANK": "0", "WORLD_SIZE": "2"} | MASTER | {"MASTER_PORT": "70000"}, "got 70000"),
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_STEP_ID": "0"}, "expected SLURM_JOB_ID"),
     ],

@@ -74,6 +74,22 @@ def test_slurm_tasks_per_node_are_parsed(counts: str, node: str, found: str) -> 
     assert tasks_on(counts, node) == found
 
 
+def test_ranks_of_a_batch_script_have_no_local_rank_of_slurms() -> None:
+    script = {"SLURM_JOB_ID": "17", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
+    told = hetcomm.torch_env(script | MASTER | {"RANK": "1", "WORLD_SIZE": "2"})
+    assert told["RANK"] == "1" and "LOCAL_RANK" not in told
+
+
+def test_a_wrong_local_rank_is_rejected() -> None:
+    torchrun = MASTER | {"RANK": "1", "WORLD_SIZE": "2"}
+    for wrong in ({"LOCAL_RANK": "abc"}, {"LOCAL_RANK": "-1"}, {"LOCAL_RANK": ""},
+                  {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "1"}):  # fmt: skip
+        with pytest.raises(hetcomm.InvalidArgumentError, match="LOCAL_RANK"):
+            hetcomm.torch_env(torchrun | wrong)
+    with pytest.raises(hetcomm.InvalidArgumentError, match="SLURM_LOCALID"):
+        hetcomm.torch_env(SLURM | {"SLURM_LOCALID": "3"})
+
+
 def test_a_wrong_variable_is_rejected() -> None:
     with pytest.raises(hetcomm.InvalidArgumentError, match="expected SLURM_JOB_ID"):
         hetcomm.torch_env({name: SLURM[name] for name in SLURM if name != "SLURM_JOB_ID"})
