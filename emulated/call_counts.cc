@@ -1,10 +1,10 @@
 #include "emulated/call_counts.h"
 
-#include <cctype>
 #include <map>
 #include <mutex>
 #include <string>
 
+#include "base/text.h"
 #include "emulated/runtime.h"
 
 namespace hetcomm::emulated {
@@ -26,7 +26,8 @@ Counts& counts() {
 std::string name_in(const std::string& signature) {
   const size_t end = signature.find('(');
   size_t begin = end;
-  while (begin > 0 && (std::isalnum(signature[begin - 1]) || signature[begin - 1] == '_')) --begin;
+  while (begin > 0 && (is_letter_or_digit(signature[begin - 1]) || signature[begin - 1] == '_'))
+    --begin;
   return signature.substr(begin, end - begin);
 }
 

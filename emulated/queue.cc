@@ -4,12 +4,12 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include "base/text.h"
 #include "emulated/device_fault.h"
 #include "emulated/hostile.h"
 #include "emulated/settings.h"
@@ -118,10 +118,8 @@ std::string Queue::describe() {
                       : ", stream ") +
             std::to_string(entry.stream->number()) + " '" + entry.name + "'";
     if (i > 0) continue;
-    char seconds[32];
-    std::snprintf(seconds, sizeof seconds, " for %.1f s",
-                  std::chrono::duration<double>(Clock::now() - began_).count());
-    text += seconds;
+    const std::chrono::duration<double> time = Clock::now() - began_;
+    text += " for " + format_fixed(time.count(), 1) + " s";
   }
   return text + (entries_.size() > kListed ? ", ..." : "");
 }

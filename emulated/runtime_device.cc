@@ -1,10 +1,10 @@
 // Devices, versions and errors.
-#include <cctype>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
 
 #include "base/fork.h"
+#include "base/text.h"
 #include "emulated/runtime.h"
 #include "emulated/settings.h"
 
@@ -34,7 +34,7 @@ int describe(void* properties, int index) {
     auto* described = static_cast<DeviceProperties*>(properties);
     *described = {};
     std::string maker = HETCOMM_EMULATED_VENDOR;
-    for (char& letter : maker) letter = static_cast<char>(std::toupper(letter));
+    for (char& letter : maker) letter = to_upper(letter);
     std::snprintf(described->name, sizeof described->name, "Emulated %s GPU", maker.c_str());
     std::memcpy(described->uuid, "hetcomm emulated", sizeof described->uuid);
     described->uuid[0] = static_cast<char>(index);

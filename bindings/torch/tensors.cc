@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <locale>
 #include <string_view>
 
 #include "base/status.h"
@@ -32,6 +33,7 @@ void throw_invalid(const std::string& operation, const std::string& expected,
 
 std::string describe(const at::Tensor& tensor) {
   std::ostringstream stream;
+  stream.imbue(std::locale::classic());
   stream << tensor.scalar_type() << " tensor of shape " << tensor.sizes() << " and strides "
          << tensor.strides() << " on " << tensor.device();
   return stream.str();

@@ -1,6 +1,7 @@
 #include "base/available_memory.h"
 
 #include <algorithm>
+#include <charconv>
 #include <fstream>
 #include <limits>
 #include <optional>
@@ -25,8 +26,11 @@ std::optional<int64_t> entry(const std::string& path, const std::string& name) {
 // Nothing for a file without a number, such as "max".
 std::optional<int64_t> number(const std::string& path) {
   std::ifstream file(path);
-  int64_t found;
-  return file >> found ? std::optional(found) : std::nullopt;
+  std::string line;
+  std::getline(file, line);
+  int64_t found = 0;
+  const auto read = std::from_chars(line.data(), line.data() + line.size(), found);
+  return read.ec == std::errc() ? std::optional(found) : std::nullopt;
 }
 
 // A version of control groups.

@@ -6,12 +6,12 @@
 #include <charconv>
 #include <climits>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <mutex>
 
 #include "base/fork.h"
 #include "base/status.h"
+#include "base/text.h"
 
 namespace hetcomm {
 namespace {
@@ -52,7 +52,7 @@ int64_t setting(const char* variable, int64_t otherwise, int64_t lowest, int64_t
     if (value >= lowest && value <= highest) return value;
   } catch (const Error&) {
   }
-  throw Error(Code::invalid_argument, std::string(variable) + ": expected a number from " +
+  throw Error(Code::invalid_argument, std::string(variable) + ": expected a whole number from " +
                                           std::to_string(lowest) + " to " +
                                           std::to_string(highest) + "; got \"" + *text +
                                           "\"; correct or unset the variable");
@@ -81,30 +81,19 @@ std::string format_bytes(int64_t bytes) {
   double value = static_cast<double>(bytes);
   size_t unit = 0;
   while (value >= 1024 && unit + 1 < std::size(units)) value /= 1024, ++unit;
-  char text[32];
-  std::snprintf(text, sizeof text, value == std::floor(value) ? "%.0f%s" : "%.1f%s", value,
-                units[unit]);
-  return text;
+  return format_fixed(value, value == std::floor(value) ? 0 : 1) + units[unit];
 }
 
 std::string format_seconds(std::chrono::duration<double> time) {
   const double seconds = time.count();
   const bool minutes = seconds >= 600 && std::fmod(seconds, 60) == 0;
-  char text[32];
-  if (seconds == 0) {
-    return "0 s";
-  } else if (seconds < 0.9995e-3) {
-    std::snprintf(text, sizeof text, "%.3g us", seconds * 1e6);
-  } else if (seconds < 0.9995) {
-    std::snprintf(text, sizeof text, "%.3g ms", seconds * 1e3);
-  } else if (minutes && seconds < 7200) {
-    std::snprintf(text, sizeof text, "%.0f min", seconds / 60);
-  } else if (minutes && std::fmod(seconds, 3600) == 0) {
-    std::snprintf(text, sizeof text, "%.0f h", seconds / 3600);
-  } else {
-    std::snprintf(text, sizeof text, seconds < 999.5 ? "%.3g s" : "%.0f s", seconds);
-  }
-  return text;
+  if (seconds == 0) return "0 s";
+  if (seconds < 0) return "-" + format_seconds(-time);
+  if (seconds < 0.9995e-3) return format_general(seconds * 1e6, 3) + " us";
+  if (seconds < 0.9995) return format_general(seconds * 1e3, 3) + " ms";
+  if (minutes && seconds < 7200) return format_fixed(seconds / 60, 0) + " min";
+  if (minutes && std::fmod(seconds, 3600) == 0) return format_fixed(seconds / 3600, 0) + " h";
+  return (seconds < 999.5 ? format_general(seconds, 3) : format_fixed(seconds, 0)) + " s";
 }
 
 std::string in_ascii(std::string text) {

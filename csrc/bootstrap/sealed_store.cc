@@ -1,12 +1,12 @@
 #include "bootstrap/sealed_store.h"
 
 #include <algorithm>
-#include <cctype>
 
 #include "base/config.h"
 #include "base/job_key.h"
 #include "base/packing.h"
 #include "base/sha256.h"
+#include "base/text.h"
 
 namespace hetcomm {
 namespace {
@@ -21,15 +21,13 @@ const char* const kRemedy =
 int rank_in(const std::string& key) {
   const std::string number = key.substr(key.rfind('/') + 1);
   const bool digits =
-      !number.empty() && number.size() < 10 &&
-      std::all_of(
-          number.begin(), number.end(), [](unsigned char one) { return std::isdigit(one); });
+      !number.empty() && number.size() < 10 && std::all_of(number.begin(), number.end(), is_digit);
   return digits ? std::stoi(number) : -1;
 }
 
 std::string printable(std::string text) {
   for (char& one : text) {
-    if (!std::isprint(static_cast<unsigned char>(one))) one = '?';
+    if (!is_printable(one)) one = '?';
   }
   return text.substr(0, 300);
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/text.h"
 #include "codec/block_codec.h"
 #include "codec/block_kernels.h"
 #include "codec/rows.h"
@@ -128,10 +129,7 @@ std::unique_ptr<Codec> make(const std::string& name, const std::string& paramete
   if (parameter != std::string(text, std::to_chars(text, std::end(text), share).ptr)) {
     return nullptr;  // a codec has one name
   }
-  char percent[32];
-  const auto [last, _] =
-      std::to_chars(percent, std::end(percent), 100 * share, std::chars_format::general, 6);
-  return std::make_unique<SparseCodec>(name, share, std::string(percent, last));
+  return std::make_unique<SparseCodec>(name, share, format_general(100 * share));
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 // Calls with an automatic codec: what their codec does decides whether later calls keep it.
 
 #include <algorithm>
-#include <cstdio>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "bootstrap/group.h"
 #include "comm/communicator.h"
 
@@ -12,14 +12,13 @@ namespace {
 
 std::string in_words(const std::string& codec, const std::string& trial,
                      const CodecFigures& figures, bool pays, int64_t from) {
-  char share[32], rate[64] = "devices encode";
-  std::snprintf(share, sizeof share, "%.1f %% of the bytes, ",
-                static_cast<double>(figures.share()) / 10);
-  if (figures.work > 0) {
-    std::snprintf(rate, sizeof rate, "%.2f GB/s on the busiest rank",
-                  static_cast<double>(figures.rate()) / 1e9);
-  }
-  return "codec " + codec + ", " + trial + ": measured " + share + rate + "; " +
+  const std::string share = format_fixed(static_cast<double>(figures.share()) / 10, 1);
+  const std::string rate = figures.work == 0
+                               ? "devices encode"
+                               : format_fixed(static_cast<double>(figures.rate()) / 1e9, 2) +
+                                     " GB/s on the busiest rank";
+  return "codec " + codec + ", " + trial + ": measured " + share + " % of the bytes, " + rate +
+         "; " +
          (pays ? "the group goes on encoding"
                : "that saves too little time, so nothing is encoded from call " +
                      std::to_string(from) + " of that size on");

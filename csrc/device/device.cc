@@ -1,11 +1,11 @@
 #include "device/device.h"
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 
 #include "base/config.h"
 #include "base/log.h"
+#include "base/text.h"
 
 namespace hetcomm {
 namespace {
@@ -98,9 +98,7 @@ Device::Device(const Runtime& runtime, int index)
   char bus[32] = "";
   if (runtime_.DeviceGetPCIBusId(bus, sizeof bus, index) == kSuccess) {
     bus_ = bus;
-    std::transform(bus_.begin(), bus_.end(), bus_.begin(), [](unsigned char c) {
-      return static_cast<char>(std::tolower(c));  // as in sysfs
-    });
+    std::transform(bus_.begin(), bus_.end(), bus_.begin(), to_lower);  // as in sysfs
   } else {
     runtime_.GetLastError();
   }

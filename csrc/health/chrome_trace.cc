@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <map>
 
+#include "base/text.h"
 #include "health/group_state.h"
 
 namespace hetcomm {
@@ -36,12 +37,13 @@ class Writer {
              const std::string& arguments) {
     if (begin < 0) return;
     end = std::max(end, begin);
-    char times[80];
-    std::snprintf(times, sizeof times, "\"ts\":%.3f,\"dur\":%.3f", static_cast<double>(begin) / 1e3,
-                  static_cast<double>(end - begin) / 1e3);
+    const auto microseconds = [](int64_t ns) {
+      return format_fixed(static_cast<double>(ns) / 1e3, 3);
+    };
     add("{\"ph\":\"X\",\"pid\":" + std::to_string(process_) +
-        ",\"tid\":" + std::to_string(row(leg, begin, end)) + ",\"name\":" + quoted(name) + "," +
-        times + ",\"args\":{" + arguments + "}}");
+        ",\"tid\":" + std::to_string(row(leg, begin, end)) + ",\"name\":" + quoted(name) +
+        ",\"ts\":" + microseconds(begin) + ",\"dur\":" + microseconds(end - begin) + ",\"args\":{" +
+        arguments + "}}");
   }
 
   std::string take() {

@@ -12,6 +12,7 @@
 #include "base/descriptor.h"
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "health/health.h"
 
 namespace hetcomm {
@@ -25,8 +26,7 @@ struct Groups {
 // "hetcomm-GROUP-TIME-...". A "-" replaces each other character than letters and digits.
 std::string file_name(const GroupState& state) {
   std::string name = "hetcomm-";
-  for (char c : state.group.substr(0, 40))
-    name += std::isalnum(static_cast<unsigned char>(c)) ? c : '-';
+  for (char c : state.group.substr(0, 40)) name += is_letter_or_digit(c) ? c : '-';
   std::time_t now = std::time(nullptr);
   std::tm utc{};
   gmtime_r(&now, &utc);

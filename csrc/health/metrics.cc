@@ -4,13 +4,13 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <map>
 
 #include "base/config.h"
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "health/dump.h"
 #include "health/health.h"
 
@@ -70,11 +70,7 @@ class Text {
   std::string name_, text_;
 };
 
-std::string of_ns(uint64_t ns) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.9f", static_cast<double>(ns) / 1e9);
-  return text;
-}
+std::string of_ns(uint64_t ns) { return format_fixed(static_cast<double>(ns) / 1e9, 9); }
 
 }  // namespace
 

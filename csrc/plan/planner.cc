@@ -6,6 +6,7 @@
 
 #include "base/config.h"
 #include "base/status.h"
+#include "base/text.h"
 
 namespace hetcomm {
 namespace {
@@ -109,7 +110,7 @@ void Planner::validate(const Spec& spec) const {
   }
   if (!std::isfinite(spec.factor) || (spec.op != ReduceOp::premul_sum && spec.factor != 1)) {
     refuse(spec, "expected a finite factor of premul_sum, and 1 for other operations; got " +
-                     std::to_string(spec.factor));
+                     format_general(spec.factor));
   }
   if (has_reduction(spec.collective) && !ccl_reduces(spec.dtype, spec.op)) {
     for (const std::vector<int>& members : topology_->islands()) {

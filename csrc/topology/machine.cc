@@ -7,6 +7,7 @@
 
 #include <bit>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <memory>
@@ -14,6 +15,7 @@
 
 #include "base/config.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "topology/sysfs.h"
 
 namespace hetcomm {
@@ -72,6 +74,12 @@ std::map<std::string, std::string> read_addresses() {
 
 constexpr unsigned route_up = 0x1, route_rejects = 0x200;  // flags of linux/route.h
 
+unsigned flags_of(const std::string& hexadecimal) {
+  unsigned flags = 0;
+  std::from_chars(hexadecimal.data(), hexadecimal.data() + hexadecimal.size(), flags, 16);
+  return flags;
+}
+
 std::set<std::string> read_default_routes() {
   std::set<std::string> interfaces;
   std::ifstream file("/proc/net/route");
@@ -79,11 +87,9 @@ std::set<std::string> read_default_routes() {
   std::getline(file, line);  // headings
   while (std::getline(file, line)) {
     std::istringstream fields(line);
-    std::string interface, destination, gateway, skipped, mask;
-    unsigned flags = 0;
-    fields >> interface >> destination >> gateway >> std::hex >> flags >> skipped >> skipped >>
-        skipped >> mask;
-    if (destination == "00000000" && mask == "00000000" && (flags & route_up) != 0) {
+    std::string interface, destination, gateway, flags, skipped, mask;
+    fields >> interface >> destination >> gateway >> flags >> skipped >> skipped >> skipped >> mask;
+    if (destination == "00000000" && mask == "00000000" && (flags_of(flags) & route_up) != 0) {
       interfaces.insert(interface);
     }
   }
@@ -97,11 +103,10 @@ std::set<std::string> read_ipv6_default_routes(
   std::ifstream file("/proc/net/ipv6_route");
   for (std::string line; std::getline(file, line);) {
     std::istringstream fields(line);
-    std::string destination, prefix, skipped, interface;
-    unsigned flags = 0;
+    std::string destination, prefix, skipped, flags, interface;
     fields >> destination >> prefix >> skipped >> skipped >> skipped >> skipped >> skipped >>
-        skipped >> std::hex >> flags >> interface;
-    const bool usable = (flags & (route_up | route_rejects)) == route_up;
+        skipped >> flags >> interface;
+    const bool usable = (flags_of(flags) & (route_up | route_rejects)) == route_up;
     const auto address = addresses.find(interface);
     const bool chosen =
         address != addresses.end() && address->second.find(':') != std::string::npos;

@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <tuple>
 
+#include "base/text.h"
 #include "topology/machine.h"
 #include "topology/sysfs.h"
 
@@ -58,8 +58,7 @@ void prefer_near(const Machine& machine, const std::string& bus, std::vector<Nic
   if (nics.empty() || nics[0].fabric == Fabric::ethernet) return;
   const std::string devices = machine.sysfs + "/bus/pci/devices";
   std::string own = bus;
-  std::transform(own.begin(), own.end(), own.begin(),
-                 [](unsigned char c) { return std::tolower(c); });
+  std::transform(own.begin(), own.end(), own.begin(), to_lower);
   const PciLocation device = locate(devices + "/" + own);
   if (own.empty() || device.path.empty()) return;
 

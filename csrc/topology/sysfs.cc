@@ -1,13 +1,12 @@
 #include "topology/sysfs.h"
 
 #include <algorithm>
-#include <cctype>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <utility>
 
 #include "base/config.h"
+#include "base/text.h"
 
 namespace hetcomm {
 
@@ -17,16 +16,13 @@ std::string read_attribute(const std::string& path) {
   std::ifstream file(path);
   std::string line;
   std::getline(file, line);
-  while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back()))) line.pop_back();
+  while (!line.empty() && is_space(line.back())) line.pop_back();
   // Texts go into facts and messages, so they have no bytes of another kind.
   return in_ascii(std::move(line));
 }
 
 double read_number(const std::string& path, double otherwise) {
-  std::string text = read_attribute(path);
-  char* end = nullptr;
-  double value = std::strtod(text.c_str(), &end);
-  return end == text.c_str() ? otherwise : value;
+  return leading_number(read_attribute(path)).value_or(otherwise);
 }
 
 bool exists(const std::string& path) {
@@ -51,7 +47,6 @@ std::string link_name(const std::string& path) {
 }
 
 bool natural_less(const std::string& a, const std::string& b) {
-  auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
   auto digits_end = [&](const std::string& text, size_t at) {
     while (at < text.size() && is_digit(text[at])) ++at;
     return at;

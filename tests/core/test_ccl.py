@@ -106,12 +106,12 @@ def test_registered_buffers_are_used(vendor: str) -> None:
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ("min_ctas=0", 'HETCOMM_CCL: expected a number from 1 to 256; got "min_ctas=0"'),
-        ("max_ctas=many", 'HETCOMM_CCL: expected a number from 1 to 256; got "max_ctas=many"'),
-        ("blocking=yes", 'expected a number from 0 to 1; got "blocking=yes"'),
+        ("min_ctas=0", 'HETCOMM_CCL: expected a whole number from 1 to 256; got "min_ctas=0"'),
+        ("max_ctas=many", 'expected a whole number from 1 to 256; got "max_ctas=many"'),
+        ("blocking=yes", 'expected a whole number from 0 to 1; got "blocking=yes"'),
         ("min_ctas=8,max_ctas=4", 'at most max_ctas, which is 4; got "min_ctas=8"'),
         ("max_ctas=4,blocked=0", "expected min_ctas=, max_ctas= or blocking=, separated by commas"),
-        ("blocking", 'expected a number from 0 to 1; got "blocking"'),
+        ("blocking", 'expected a whole number from 0 to 1; got "blocking"'),
     ],
 )
 def test_settings_are_checked(value: str, words: str) -> None:

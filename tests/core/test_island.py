@@ -382,7 +382,7 @@ def test_the_slot_size_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HETCOMM_SHM_SLOT", "2G")
     with pytest.raises(
         _core.InvalidArgumentError,
-        match="HETCOMM_SHM_SLOT: expected a number from 4096 to 1073741824",
+        match="HETCOMM_SHM_SLOT: expected a whole number from 4096 to 1073741824",
     ):
         _core.create_shm_segment(2, 4, 0)
     monkeypatch.setenv("HETCOMM_SHM_SLOT", "16k")

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import debian
 import memory_model
 import vendor_wheels as wheels
 from abilities import lacking, module, probe, python, tool
+from decimal_comma import locale_variables
 
 
 @probe("emulated RDMA")
@@ -36,6 +38,19 @@ def emulated_arm() -> str:
 def compiler() -> str:
     """For C and C++: CC and CXX, or gcc and g++."""
     return tool(os.environ.get("CC", "gcc")) or tool(os.environ.get("CXX", "g++"))
+
+
+@probe("decimal comma")
+def decimal_comma() -> str:
+    """A locale with one: localedef, and glibc's sources of locales."""
+    if missing := tool("localedef"):
+        return missing
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            locale_variables(Path(folder))
+    except FileNotFoundError as error:
+        return str(error)
+    return ""
 
 
 @probe("relacy")
@@ -181,8 +196,9 @@ def _header(name: str) -> str:
 
 for command in ("nvcc", "taskset"):
     probe(command)(partial(tool, command))
-for ability, package in {"CuPy": "cupy", "mpi4py": "mpi4py", "torch": "torch"}.items():
-    probe(ability)(partial(module, package))
+for package in ("ml_dtypes", "mpi4py", "torch"):
+    probe(package)(partial(module, package))
+probe("CuPy")(partial(module, "cupy"))
 for instructions in ("avx2", "avx512"):
     probe(instructions)(partial(_instruction_set, instructions))
 for library, header in {

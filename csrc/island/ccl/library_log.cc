@@ -4,13 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <mutex>
 #include <sstream>
 
 #include "base/config.h"
 #include "base/descriptor.h"
+#include "base/text.h"
 
 namespace hetcomm {
 namespace {
@@ -34,7 +34,8 @@ bool lists(const std::string& devices, const std::string& device) {
   for (size_t at = 0; (at = devices.find(device, at)) != std::string::npos; ++at) {
     const char before = at == 0 ? ' ' : devices[at - 1];
     const char after = at + device.size() < devices.size() ? devices[at + device.size()] : ' ';
-    if (!std::isalnum(before) && !std::isalnum(after) && before != '_' && after != '_') return true;
+    const auto of_name = [](char c) { return is_letter_or_digit(c) || c == '_'; };
+    if (!of_name(before) && !of_name(after)) return true;
   }
   return false;
 }

@@ -4,6 +4,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "device/vendor.h"
 #include "island/ccl/ccl.h"
 
@@ -28,7 +29,7 @@ int number(const std::string& part, const std::string& value, int lowest, int hi
   } catch (const Error&) {
   }
   if (found < lowest || found > highest) {
-    refuse("a number from " + std::to_string(lowest) + " to " + std::to_string(highest), part);
+    refuse("a whole number from " + std::to_string(lowest) + " to " + std::to_string(highest), part);
   }
   return static_cast<int>(found);
 }
@@ -45,7 +46,7 @@ void refuse_former_variables() {
                   former + ": expected no such variable, since engines are not split; unset it");
     }
     std::string key = part;
-    for (char& letter : key) letter = static_cast<char>(std::tolower(letter));
+    for (char& letter : key) letter = to_lower(letter);
     throw Error(Code::invalid_argument, former + ": expected " + kVariable +
                                             " in its place; unset it, and set " + kVariable +
                                             "=\"" + key + "=" + *value + "\", after a comma if " +
