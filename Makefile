@@ -92,6 +92,8 @@ build: $(READY)
 
 lint: $(READY)
 	$(BIN)/ruff check .
+	# Files without an encoding follow the locale.
+	$(BIN)/ruff check --preview --select PLW1514 hetcomm
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	git ls-files '*.cc' '*.h' '*.inc' '*.cuh' | xargs $(BIN)/clang-format --dry-run --Werror

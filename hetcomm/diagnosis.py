@@ -46,5 +46,5 @@ def dump(trace: str | PathLike[str] | None = None) -> str:
     """
     text, timelines = _core.dump("asked by hetcomm.dump()", trace is not None)
     if trace is not None:
-        Path(trace).write_text(timelines)
+        Path(trace).write_text(timelines, encoding="utf-8")
     return str(text)

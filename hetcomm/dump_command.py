@@ -51,7 +51,9 @@ def _ask_all() -> int:
     A process without an answer may be ending or stopped. Standard error names it, unless it is
     gone.
     """
-    found = sorted(int(pid) for _, pid in _SOCKET.findall(Path("/proc/net/unix").read_text()))
+    found = sorted(
+        int(pid) for _, pid in _SOCKET.findall(Path("/proc/net/unix").read_text(encoding="utf-8"))
+    )
     found = [pid for pid in found if _is_own(pid)]
     if not found:
         raise _core.InvalidArgumentError(
@@ -116,8 +118,8 @@ def ask(process: int, request: str) -> str:
 
 def _connect(process: int) -> socket.socket:
     try:
-        listed = Path(f"/proc/{process}/net/unix").read_text()
-        status = Path(f"/proc/{process}/status").read_text()
+        listed = Path(f"/proc/{process}/net/unix").read_text(encoding="utf-8")
+        status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
     except OSError as error:
         raise _core.InvalidArgumentError(
             f"dump: expected the id of a running process, got {process}: {error.strerror}"
@@ -192,6 +194,6 @@ def _namespace(process: int, kind: str) -> int:
 
 
 def _enter(process: int, kind: str) -> None:
-    with open(f"/proc/{process}/ns/{kind}") as namespace:
+    with open(f"/proc/{process}/ns/{kind}", encoding="utf-8") as namespace:
         if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), 0) != 0:
             raise OSError(ctypes.get_errno(), "setns")

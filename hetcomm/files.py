@@ -32,7 +32,7 @@ def writing(option: str, file: Path) -> Iterator[None]:
 def link_profile(option: str, file: Path) -> _core.Profile:
     """The profile of `hetcomm tune` in the file. Raises InvalidArgumentError if there is none."""
     try:
-        return _core.Profile(file.read_text(), str(file))
+        return _core.Profile(file.read_text(encoding="utf-8"), str(file))
     except (OSError, UnicodeDecodeError) as error:
         raise _core.InvalidArgumentError(
             f"{option}: expected a profile of hetcomm tune in {file}: {error}; make one by "

@@ -42,6 +42,6 @@ def key(
     except OSError as error:
         typer.echo(f"hetcomm key: {file}: {error.strerror}; name a new file", err=True)
         raise typer.Exit(2) from None
-    with open(descriptor, "w") as written:
+    with open(descriptor, "w", encoding="utf-8") as written:
         written.write(new_key() + "\n")
     typer.echo(f"export {FILE}={file.resolve()}")

@@ -22,7 +22,7 @@ def save(topology: _core.Topology, path: Path) -> None:
     except ClusterError as error:
         raise _core.InvalidArgumentError(f"--save: {error}") from error
     with writing("--save", path):
-        path.write_text("".join(_comments(topology, cluster)) + text(cluster))
+        path.write_text("".join(_comments(topology, cluster)) + text(cluster), encoding="utf-8")
 
 
 def cluster_of(topology: _core.Topology) -> Cluster:

@@ -128,7 +128,7 @@ def one_clock(ranks: Sequence[tuple[float, float]]) -> bool:
 def sent_bytes() -> int:
     """Bytes that the NICs of this host have sent so far, without the loopback."""
     total = 0
-    for line in Path("/proc/self/net/dev").read_text().splitlines()[2:]:
+    for line in Path("/proc/self/net/dev").read_text(encoding="utf-8").splitlines()[2:]:
         name, _, counters = line.partition(":")
         if name.strip() != "lo":
             total += int(counters.split()[8])

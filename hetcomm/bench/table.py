@@ -205,7 +205,9 @@ def write(path: Path, facts: dict[str, Any], rows: Sequence[Row]) -> None:
 
         write_plot(path, facts, rows)
     else:
-        path.write_text({".json": json_text, ".csv": csv_text}[path.suffix](facts, rows))
+        path.write_text(
+            {".json": json_text, ".csv": csv_text}[path.suffix](facts, rows), encoding="utf-8"
+        )
 
 
 FORMATS = (".json", ".csv", ".png")

@@ -22,7 +22,7 @@ def describe_machine() -> dict[str, str | int | float | None]:
 
 def processor() -> str:
     """Linux's model name, or the architecture without one."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.machine()

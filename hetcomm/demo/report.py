@@ -123,4 +123,4 @@ def write_json(path: Path, comparisons: Sequence[Comparison], facts: dict[str, A
         }
         for comparison in comparisons
     }
-    path.write_text(json.dumps(facts | {"layouts": layouts}, indent=2) + "\n")
+    path.write_text(json.dumps(facts | {"layouts": layouts}, indent=2) + "\n", encoding="utf-8")

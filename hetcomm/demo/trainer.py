@@ -216,7 +216,7 @@ def layout_of(model: nn.Sequential, arguments: argparse.Namespace, hosts: list[s
 
 def sent_bytes() -> int:
     """Bytes this host has sent through its network cards."""
-    lines = Path("/proc/self/net/dev").read_text().splitlines()[2:]
+    lines = Path("/proc/self/net/dev").read_text(encoding="utf-8").splitlines()[2:]
     fields = [line.replace(":", " ").split() for line in lines]
     return sum(int(field[9]) for field in fields if field[0] != "lo")
 

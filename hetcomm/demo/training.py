@@ -51,7 +51,7 @@ def read_lines(metrics: Path) -> list[dict[str, Any]]:
     """The complete lines of a file that may grow, or not exist yet."""
     if not metrics.exists():
         return []
-    return [json.loads(line) for line in metrics.read_text().split("\n")[:-1]]
+    return [json.loads(line) for line in metrics.read_text(encoding="utf-8").split("\n")[:-1]]
 
 
 def read_training(

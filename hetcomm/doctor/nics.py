@@ -46,7 +46,7 @@ def interfaces(folder: Path) -> dict[str, dict[str, Any]]:
 
 def read(path: Path) -> str:
     try:
-        return path.read_text().strip()
+        return path.read_text(encoding="utf-8").strip()
     except OSError:
         return ""
 

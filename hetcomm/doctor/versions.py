@@ -95,7 +95,7 @@ def driver() -> str | None:
     """The version of the kernel's GPU driver."""
     for path in ("/proc/driver/nvidia/version", "/sys/module/amdgpu/version"):
         try:
-            text = Path(path).read_text()
+            text = Path(path).read_text(encoding="utf-8")
         except OSError:
             continue
         number = re.search(r"\b\d+\.\d+(\.\d+)*\b", text)

@@ -25,12 +25,12 @@ def choose(wanted: str | None) -> str:
     None is the first of CHOICES that the machine permits, else the machine's default. Raises
     ClusterError if the machine refuses the wanted control.
     """
-    current = CONTROL.read_text().strip()
+    current = CONTROL.read_text(encoding="utf-8").strip()
     for name in (wanted,) if wanted else CHOICES:
         if name == current:
             return current
         try:
-            CONTROL.write_text(name)
+            CONTROL.write_text(name, encoding="utf-8")
             return name
         except OSError as error:
             if wanted:
@@ -50,7 +50,9 @@ def note(wanted: str | None, used: str) -> str | None:
 
 def _refused(wanted: str, current: str, error: OSError) -> ClusterError:
     if error.errno == errno.ENOENT:
-        expected = f"a control that this kernel has ({AVAILABLE.read_text().strip()})"
+        expected = (
+            f"a control that this kernel has ({AVAILABLE.read_text(encoding='utf-8').strip()})"
+        )
         remedy = f"choose one of these, or load it as root: modprobe tcp_{wanted}"
     elif error.errno == errno.EROFS:
         expected, remedy = "a writable /proc/sys", MASKED
@@ -62,8 +64,8 @@ def _refused(wanted: str, current: str, error: OSError) -> ClusterError:
 
 
 def _permit(name: str) -> str:
-    allowed = f"{ALLOWED.read_text().strip()} {name}" if ALLOWED.exists() else name
-    load = "" if name in AVAILABLE.read_text().split() else f"modprobe tcp_{name}; "
+    allowed = f"{ALLOWED.read_text(encoding='utf-8').strip()} {name}" if ALLOWED.exists() else name
+    load = "" if name in AVAILABLE.read_text(encoding="utf-8").split() else f"modprobe tcp_{name}; "
     return (
         f"run, as root outside of any container, {load}"
         f"sysctl net.ipv4.tcp_allowed_congestion_control='{allowed}'"

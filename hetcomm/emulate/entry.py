@@ -72,6 +72,6 @@ def _enter_user_namespace() -> None:
     with refusal("namespaces", "the kernel to make a user namespace", _REMEDY):
         kernel.unshare(kernel.NEW_USER | _NAMESPACES)
         # Ranks keep their ids, so they have no more rights than outside.
-        Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
-        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+        Path("/proc/self/setgroups").write_text("deny", encoding="utf-8")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1", encoding="utf-8")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1", encoding="utf-8")

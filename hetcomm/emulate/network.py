@@ -166,7 +166,7 @@ def _bring_up(side: IPRoute, index: int, name: str) -> None:
     switch = Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6")
     if switch.exists():
         with refusal(name, "a writable /proc/sys", MASKED):
-            switch.write_text("1")
+            switch.write_text("1", encoding="utf-8")
     side.link("set", index=index, state="up")
 
 

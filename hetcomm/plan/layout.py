@@ -133,7 +133,7 @@ class Layout:
 
     def save(self, path: str | Path) -> None:
         """Writes the layout as JSON."""
-        Path(path).write_text(self.text())
+        Path(path).write_text(self.text(), encoding="utf-8")
 
     def text(self) -> str:
         """The layout as JSON, with its version."""
@@ -146,7 +146,7 @@ class Layout:
         Raises hetcomm.InvalidArgumentError with the file for a file that holds no layout.
         """
         try:
-            return Layout.parse(Path(path).read_text())
+            return Layout.parse(Path(path).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, _core.InvalidArgumentError) as error:
             raise _core.InvalidArgumentError(f"layout {path}: {error}") from error
 

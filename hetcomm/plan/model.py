@@ -174,7 +174,7 @@ class Model:
         Raises hetcomm.InvalidArgumentError with the file.
         """
         try:
-            table = json.loads(Path(path).read_text())
+            table = json.loads(Path(path).read_text(encoding="utf-8"))
             if not isinstance(table, dict):
                 refuse("model", "a JSON object", type(table).__name__, "correct the file")
             if "hetcomm model" not in table:

@@ -292,13 +292,13 @@ class Profile:
 
     def save(self, path: str | Path) -> None:
         """Writes text() to a file."""
-        Path(path).write_text(self.text())
+        Path(path).write_text(self.text(), encoding="utf-8")
 
     @staticmethod
     def load(path: str | Path) -> Profile:
         """The inverse of save(). Raises hetcomm.InvalidArgumentError with the file."""
         try:
-            return Profile.parse(Path(path).read_text())
+            return Profile.parse(Path(path).read_text(encoding="utf-8"))
         except UnicodeDecodeError as error:
             refuse(f"profile {path}", "JSON", str(error), f"write it with {MEASURE}")
         except (OSError, _core.InvalidArgumentError) as error:

@@ -135,10 +135,10 @@ def host_work_apart() -> HostWork:
                 each.kill()
                 each.wait()
         if any(failed):
-            lines = Path(folder, "0.log").read_text().splitlines()
+            lines = Path(folder, "0.log").read_text(encoding="utf-8").splitlines()
             got = lines[-1] if lines else f"none within {BOUND:g} s"
             refuse("the host's work", "two processes on this host", got, "see the message")
-        return HostWork(**json.loads(Path(folder, "0.json").read_text()))
+        return HostWork(**json.loads(Path(folder, "0.json").read_text(encoding="utf-8")))
 
 
 def main(folder: str, rank: int) -> None:
@@ -150,7 +150,7 @@ def main(folder: str, rank: int) -> None:
     found = host_work()
     dist.barrier()
     dist.destroy_process_group()
-    Path(folder, f"{rank}.json").write_text(json.dumps(asdict(found)))
+    Path(folder, f"{rank}.json").write_text(json.dumps(asdict(found)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ class Prediction:
 
     def save_trace(self, path: str | Path) -> None:
         """Writes trace() to a file."""
-        Path(path).write_text(self.trace())
+        Path(path).write_text(self.trace(), encoding="utf-8")
 
 
 def predict(
