@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "plan/overlap.h"
 #include "plan/splits.h"
 
 namespace py = pybind11;
@@ -42,15 +43,6 @@ void check_count(Collective collective, const char* role, const Array* array, bo
          std::string("an ") + role + " of " + std::to_string(expected) + " elements",
          array == nullptr ? "none" : std::to_string(array->count()) + " in a " + array->describe(),
          "see the shapes in the method's documentation");
-}
-
-void check_apart(Collective collective, const Array& input, const Array& output) {
-  const auto* a = static_cast<const char*>(input.data());
-  const auto* b = static_cast<const char*>(output.data());
-  const auto bytes = static_cast<int64_t>(size_of(input.dtype()));
-  if (a == b || a + input.count() * bytes <= b || b + output.count() * bytes <= a) return;
-  refuse(name(collective), "an output that is the input or apart from it",
-         "one that overlaps it in part", "copy one of them");
 }
 
 void split(Spec& spec, const Communicator& communicator, const Array& input, const Array& output,
@@ -97,8 +89,8 @@ Spec spec_of(const Communicator& communicator, Collective collective, const Arra
            "reduce their parts apart");
   }
   if (input != nullptr && output != nullptr) {
-    check_apart(collective, *input, *output);
-    spec.in_place = input->count() > 0 && input->data() == output->data();
+    spec.in_place =
+        allows_in_place(collective) && input->count() > 0 && input->data() == output->data();
     if (spec.in_place && collective == Collective::reduce) {
       refuse(name(collective), "an output apart from the input", "the input", "leave `out` away");
     }

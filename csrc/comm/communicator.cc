@@ -5,6 +5,7 @@
 #include "bootstrap/group.h"
 #include "comm/process_exit.h"
 #include "plan/message.h"
+#include "plan/overlap.h"
 
 namespace hetcomm {
 namespace {
@@ -100,6 +101,7 @@ Work Communicator::submit_locked(const Spec& spec, Run::Buffers buffers, const C
   for (bool recorded = false; !recorded;) try {
       if (!last_plan_ || last_plan_->spec != spec) take_plan(spec);
       check_residual(spec, options);
+      check_apart(spec, rank(), size(), buffers.input, buffers.output);
       run = last_trial_ ? make_trial_run(buffers, {.call = call}, options)
                         : make_run(last_plan_, buffers, {.call = call}, options);
       recorded = !group_->health || group_->health->record(call, left_out_);

@@ -7,6 +7,7 @@
 #include "base/config.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "plan/overlap.h"
 
 namespace hetcomm {
 namespace {
@@ -124,8 +125,7 @@ void Planner::validate(const Spec& spec) const {
   }
   if (has_reduction(spec.collective) && is_float8(spec.dtype)) expect_float8(spec);
   validate_codec(spec);
-  if (spec.in_place && spec.collective != Collective::all_reduce &&
-      spec.collective != Collective::reduce && spec.collective != Collective::broadcast) {
+  if (spec.in_place && !allows_in_place(spec.collective)) {
     refuse(spec, "in place is for all_reduce, reduce and broadcast; expected separate buffers");
   }
   if (spec.splits.empty()) return;

@@ -64,6 +64,13 @@ def bad_input(comm: Communicator, seed: int) -> None:
     refused(lambda: comm.all_reduce(x, np.zeros(16)), "one dtype", "float32", "float64")
     refused(lambda: comm.all_reduce(x, np.zeros(3, np.float32)), "16 elements", "3 in a")
     refused(lambda: comm.all_reduce(x.reshape(16)[:8], x.reshape(16)[4:12]), "overlaps")
+    flat = np.zeros(4 * size + 4)
+    blocks = flat[: 4 * size].reshape(size, 4)
+    refused(lambda: comm.all_gather(flat[1:5], blocks), "the block of rank", "overlaps it")
+    refused(lambda: comm.reduce_scatter(flat[: 4 * size], flat[1:5]), "overlaps it")
+    if size > 1:
+        refused(lambda: comm.all_to_all(blocks, blocks), "apart from the input", "overlaps it")
+        refused(lambda: comm.all_to_all(blocks, blocks, [1] * size, [1] * size), "overlaps it")
     refused(lambda: comm.all_reduce(x.astype(">f4")), "byte order")
     refused(lambda: comm.all_reduce(np.array(["a", None], object)), "numbers", "objects")
     record = np.zeros(2, [("number", int), ("text", object)])
