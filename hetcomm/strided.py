@@ -16,7 +16,7 @@ def packed(array: Array, out: Array) -> tuple[Array, Array, WriteBack | None]:
     after the call, if necessary. Arrays of unknown libraries stay as they are.
 
     Raises:
-        InvalidArgumentError: `out` is not writable.
+        InvalidArgumentError: `out` is not writable, or has too little memory.
     """
     given = array if is_packed(array) else _copy(array)
     if out is array and given is not array:
@@ -37,6 +37,7 @@ def is_packed(array: Array) -> bool:
 
 
 def _copy(array: Array) -> Array:
+    _check_storage(array)
     copied = arrays.empty(array, arrays.shape(array))
     _assign(copied, array)
     return copied
@@ -49,12 +50,27 @@ def _assign(target: Array, source: Array) -> None:
         target[...] = source
 
 
+def _check_storage(array: Array) -> None:
+    """torch itself would read and write beyond a storage that was freed or cut."""
+    if not hasattr(array, "untyped_storage") or array.numel() == 0:
+        return
+    last = array.storage_offset()
+    last += sum(step * (size - 1) for step, size in zip(array.stride(), array.shape, strict=True))
+    needed, held = (last + 1) * array.element_size(), array.untyped_storage().nbytes()
+    if held < needed:
+        raise _core.InvalidArgumentError(
+            f"expected a tensor in a storage of at least {needed} bytes, got one of {held}; resize "
+            "it, because it was freed or cut"
+        )
+
+
 def _check_writable(array: Array) -> None:
     flags: Any = getattr(array, "flags", None)
     if flags is not None and not flags.writeable:
         raise _core.InvalidArgumentError(
             "output: expected a writable array, got one that is not; pass a copy"
         )
+    _check_storage(array)
     counts_elements = hasattr(array, "stride")  # torch; NumPy counts bytes
     steps = array.stride() if counts_elements else array.strides
     last = 0 if counts_elements else array.itemsize - 1  # the reach of the dimensions so far

@@ -236,6 +236,7 @@ void TorchBackend::setTimeout(std::chrono::milliseconds timeout) {
 
 void TorchBackend::register_buffer(const at::Tensor& tensor) {
   with_python_errors([&] {
+    check_tensor(tensor, "register_buffer");
     if (device_->access(tensor, "register_buffer") == TensorAccess::copied ||
         !tensor.is_contiguous()) {
       throw_invalid("register_buffer", "a contiguous tensor in the memory of the group's device",

@@ -32,6 +32,7 @@ double factor(const c10d::ReduceOp& op, const char* operation) {
                   "make it with torch.distributed._make_nccl_premul_sum(factor)");
   }
   if (!given->tensor_factor.defined()) return given->double_factor;
+  check_tensor(given->tensor_factor, operation);
   if (given->tensor_factor.is_complex()) {
     throw_invalid(operation, "a real factor of PREMUL_SUM", "a " + describe(given->tensor_factor),
                   "multiply the tensors before a SUM");
@@ -141,10 +142,8 @@ void Call::in_place(const Tensors& tensors) {
 }
 
 void Call::in_place_coalesced(const Tensors& tensors) {
-  for (const at::Tensor& tensor : tensors) {
-    check(tensor);
-    check_output(tensor, operation);
-  }
+  for (const at::Tensor& tensor : tensors) check(tensor);
+  check_outputs(tensors, operation);
   const Flat flat = flatten(tensors, buffer_device());
   copy_in(flat, tensors);
   set_part(tensors[0]);
@@ -159,7 +158,7 @@ void Call::in_place_coalesced(const Tensors& tensors) {
 }
 
 void Call::set_outputs(Tensors tensors, std::function<void()> copy) {
-  for (const at::Tensor& tensor : tensors) check_output(tensor, operation);
+  check_outputs(tensors, operation);
   finish = [before = std::move(finish), copy = std::move(copy)] {
     if (before) before();
     copy();
@@ -232,7 +231,7 @@ void Call::write_list(const std::vector<Tensors>& lists) {
 }
 
 void Call::write_flat(const Tensors& list) {
-  for (const at::Tensor& tensor : list) check_output(tensor, operation);
+  check_outputs(list, operation);
   const Flat flat = flatten(list, buffer_device());
   output = flat.tensor.data_ptr();
   keep.push_back(flat.tensor);

@@ -18,7 +18,7 @@ struct Batch {
   CombinedWork::Parts works;
   std::exception_ptr failure;  // of the first message that could not be posted
 };
-// By group. A batch stays open if torch does not end it, because a call in it raised.
+// By group. A batch stays open if torch does not end it.
 thread_local std::map<uint64_t, Batch> open_batches;
 
 // A message that was not posted.
@@ -98,14 +98,25 @@ TorchBackend::WorkPointer TorchBackend::run_coalesced(const char* operation, c10
                                                       const Prepare& prepare) {
   return with_python_errors([&] {
     std::vector<Call> calls;
-    reporting_refusal([&] {
+    const auto describe_all = [&] {
       check();
       for (const std::vector<size_t>& batch : by_dtype(tensors)) {
         Call& call = calls.emplace_back(new_call(operation, type, collective, options));
         prepare(call, batch);
         communicator_->validate(call.spec);
       }
-    });
+      Tensors outputs;  // of all dtypes
+      for (const Call& call : calls) {
+        outputs.insert(outputs.end(), call.outputs.begin(), call.outputs.end());
+      }
+      if (calls.size() > 1) check_outputs(outputs, operation);
+    };
+    try {
+      reporting_refusal(describe_all);
+    } catch (...) {
+      open_batches.erase(id_);  // torch ends no batch whose call raised
+      throw;
+    }
     CombinedWork::Parts works;
     for (Call& call : calls) works.push_back(submit_collective(std::move(call)));
     return combined(std::move(works), rank_);

@@ -53,7 +53,13 @@ TorchBackend::WorkPointer TorchBackend::allreduce_sparse(Tensors& tensors,
                     "codec " + name_of(codec) + ", which is for dense tensors",
                     "leave the codec out, or call to_dense() first");
     }
-    if (fit && options.reduceOp.op_ == c10d::ReduceOp::SUM) return;
+    if (fit && options.reduceOp.op_ == c10d::ReduceOp::SUM) {
+      for (const at::Tensor& one : tensors) {
+        check_tensor(one._indices(), "all_reduce of sparse tensors");
+        check_tensor(one._values(), "all_reduce of sparse tensors");
+      }
+      return;
+    }
     throw_invalid("all_reduce of sparse tensors",
                   "SUM, and COO tensors of one dtype and shape in host memory",
                   fit ? "another operation"

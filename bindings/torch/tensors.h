@@ -18,11 +18,16 @@ Dtype dtype_of(const at::Tensor& tensor);
 // "float tensor of shape [2] and strides [1] on cpu".
 std::string describe(const at::Tensor& tensor);
 
-// All checks throw by throw_invalid(). A tensor must be dense, of any strides; TorchDevice checks
-// its device.
+// Bytes from the first element to the end of the last one. The tensor is not empty.
+int64_t extent(const at::Tensor& tensor);
+
+// All checks throw by throw_invalid(). A tensor must be dense, of any strides, and its storage must
+// hold all elements. TorchDevice checks its device.
 void check_tensor(const at::Tensor& tensor, const char* operation);
 // No two elements of an output may share memory.
 void check_output(const at::Tensor& tensor, const char* operation);
+// Nor may elements of several outputs.
+void check_outputs(const std::vector<at::Tensor>& outputs, const char* operation);
 // The only tensor of a list, as torch's single-device interface passes it.
 const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation);
 // A list must hold `size` tensors, each of the dtype and element count of `like`.

@@ -188,6 +188,35 @@ def strides_of_torch(comm: Communicator, seed: int) -> None:
     expected = torch.complex(total * comm.size, -total)
     assert torch.equal(comm.all_reduce(spin.conj()), expected)
     refused(lambda: comm.all_reduce(given, torch.zeros(6).expand(4, 6)), "memory of their own")
+    memory = torch.zeros(100)
+    cut = memory.as_strided((4, 6), (24, 4), 3)
+    memory.untyped_storage().resize_(4 * 95)
+    for call in (
+        lambda: comm.all_reduce(cut),
+        lambda: comm.all_reduce(given, cut),
+        lambda: comm.all_reduce(cut, async_op=True),
+        lambda: comm.send(cut, (comm.rank + 1) % comm.size),
+        lambda: comm.recv(cut, (comm.rank + 1) % comm.size),
+    ):
+        refused(call, "a storage of at least 384 bytes, got one of 380")
+
+
+def own_blocks(comm: Communicator, seed: int) -> None:
+    """The block of a rank lies in the array of all blocks."""
+    size, rank = comm.size, comm.rank
+    every = [values("float32", (size, 33), seed, r) for r in range(size)]
+    total, root = np.sum(every, axis=0), seed % size
+    x = every[rank].copy()
+    same(comm.all_gather(x[rank], x), np.stack([every[r][r] for r in range(size)]), "all_gather")
+    x = every[rank].copy()
+    same(comm.reduce_scatter(x, x[rank : rank + 1]), total[rank : rank + 1], "reduce_scatter")
+    same(np.delete(x, rank, 0), np.delete(every[rank], rank, 0), "beside")
+    x = every[rank].copy()
+    found = comm.gather(x[rank], root, x if rank == root else None)
+    if found is not None:
+        same(found, np.stack([every[r][r] for r in range(size)]), "gather")
+    x = every[rank].copy()
+    same(comm.scatter(x if rank == root else None, root, x[rank]), every[root][rank], "scatter")
 
 
 def sendrecv(comm: Communicator, seed: int) -> None:

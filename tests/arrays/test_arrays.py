@@ -52,7 +52,9 @@ def test_programs_run_on_every_layout(tmp_path: Path, hosts: str, program: str, 
     run(tmp_path, len(hosts), program, seed, hosts=hosts)
 
 
-@pytest.mark.parametrize("program", ["roots", "codecs", "strides", "sendrecv", "objects"])
+@pytest.mark.parametrize(
+    "program", ["roots", "codecs", "strides", "own_blocks", "sendrecv", "objects"]
+)
 @pytest.mark.parametrize("hosts", ["aa", "abb"])
 def test_everyday_programs_run(tmp_path: Path, hosts: str, program: str, seed: int) -> None:
     run(tmp_path, len(hosts), program, seed, hosts=hosts)
