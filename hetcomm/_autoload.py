@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -24,23 +25,52 @@ def register() -> None:
     try:
         if importlib.util.find_spec("torch") is None:
             return
-        import torch
         import torch.distributed as dist
-
-        from hetcomm._vendors import torch_devices
 
         if not dist.is_available() or "hetcomm" in dist.Backend.backend_list:
             return
-        devices = ["cpu", *torch_devices()]
-        # The device type of an extension. For one added later, the user writes
-        # init_process_group("cpu:hetcomm,<type>:hetcomm").
-        added = torch._C._get_privateuse1_backend_name()
-        if added != "privateuseone":
-            devices.append(added)
+        devices = known_devices()
         dist.Backend.register_backend("hetcomm", _create, extended_api=True, devices=devices)
+        capability: dict[str, Any] = dist.Backend.backend_capability
+        capability["hetcomm"] = _PresentDevices()
         _set_default(dist.Backend.default_device_backend_map, devices)
     except Exception as error:
         print(f"hetcomm: backend not registered with torch: {error}", file=sys.stderr)
+
+
+def known_devices() -> list[str]:
+    """The device types that hetcomm serves where they exist, such as "cpu" and "cuda"."""
+    import torch
+
+    from hetcomm._vendors import torch_devices
+
+    added = torch._C._get_privateuse1_backend_name()  # of an extension
+    return ["cpu", *torch_devices(), *([added] if added != "privateuseone" else [])]
+
+
+class _PresentDevices(Sequence[str]):
+    """The known device types that torch has now. torch maps these when it makes a group, and some
+    of its functions then make tensors on each."""
+
+    def _now(self) -> list[str]:
+        return [name for name in known_devices() if name == "cpu" or _is_available(name)]
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._now()[index]
+
+    def __len__(self) -> int:
+        return len(self._now())
+
+    def __repr__(self) -> str:
+        return repr(self._now())
+
+
+def _is_available(device: str) -> bool:
+    """Also for a device whose module does not say."""
+    import torch
+
+    ask = getattr(getattr(torch, device, None), "is_available", None)
+    return ask is None or bool(ask())
 
 
 def default_devices(served: list[str]) -> list[str]:

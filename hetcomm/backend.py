@@ -61,10 +61,8 @@ def create(options: Any, backend_options: Any) -> Any:
 
 
 def _check_default() -> None:
-    from torch.distributed import Backend
-
     try:
-        _autoload.default_devices(Backend.backend_capability["hetcomm"])
+        _autoload.default_devices(_autoload.known_devices())
     except ValueError as error:
         raise _core.InvalidArgumentError(str(error)) from None
 

@@ -76,7 +76,6 @@ def test_without_metadata_and_import_the_name_is_unknown(site: Path, run: Run) -
 @pytest.mark.parametrize(
     ("backend", "served"),
     [
-        ("hetcomm", ["cpu", "cuda"]),
         ("cpu:hetcomm", ["cpu"]),
         ("cuda:hetcomm", ["cuda"]),
         ("cpu:hetcomm,cuda:hetcomm", ["cpu", "cuda"]),
@@ -86,9 +85,56 @@ def test_without_metadata_and_import_the_name_is_unknown(site: Path, run: Run) -
 def test_backends_are_chosen_by_device(
     backend: str, served: list[str], installed: Path, run: Run
 ) -> None:
-    """Also if torch knows no GPU: the names must not depend on the machine."""
+    """Also if torch knows no GPU."""
     result = run(installed, f"BACKEND = {backend!r}\n" + SERVED)
     assert sorted(succeeded(result).strip("[]\n").replace("'", "").split(", ")) == served
+
+
+# Prints the device types of groups while a GPU and an extension appear and disappear.
+APPEARING = """
+import types, torch
+
+def show(gpu, extension=False):
+    torch.cuda.is_available = lambda: gpu
+    module.is_available = lambda: extension
+    print(list(torch.distributed.BackendConfig("hetcomm").get_device_backend_map()))
+
+module = types.SimpleNamespace()
+show(False)
+show(True)
+torch.utils.rename_privateuse1_backend("mine")
+show(False)
+torch._register_device_module("mine", module)
+show(False, True)
+show(True, True)
+show(True, False)
+"""
+
+
+def test_a_group_maps_the_devices_that_exist_when_it_is_made(installed: Path, run: Run) -> None:
+    """Also those that appear after the import of torch, which registers hetcomm."""
+    served = [["cpu"], ["cpu", "cuda"], ["cpu", "mine"], ["cpu", "mine"], ["cpu", "cuda", "mine"],
+              ["cpu", "cuda"]]  # fmt: skip
+    assert succeeded(run(installed, APPEARING)).splitlines() == [str(types) for types in served]
+
+
+# torch makes a tensor on a device that the group maps.
+SHARDED = """
+import torch, torch.distributed as dist
+from torch.distributed._shard import sharded_tensor
+from torch.distributed._shard.sharding_spec import ChunkShardingSpec
+dist.init_process_group("hetcomm", store=dist.HashStore(), rank=0, world_size=1)
+shards = sharded_tensor.ones(ChunkShardingSpec(dim=0, placements=["rank:0/cpu"]), 4, 3)
+whole = torch.zeros(4, 3)
+shards.gather(0, whole)
+print(whole.sum().item(), dist.get_backend_config(), dist.group.WORLD._device_types)
+dist.destroy_process_group()
+"""
+
+
+def test_a_sharded_tensor_is_gathered_without_a_gpu(installed: Path, run: Run) -> None:
+    text = succeeded(run(installed, SHARDED))
+    assert text == "12.0 cpu:hetcomm [device(type='cpu')]\n"
 
 
 # Prints the vendor of a rank, or the error, where torch reports a GPU.
@@ -181,10 +227,10 @@ assert torch.distributed.Backend.backend_list.count("hetcomm") == 1
     succeeded(run(installed, program + ALL_REDUCE))
 
 
-def test_an_extension_device_loaded_first_is_served(site: Path, run: Run) -> None:
+def test_an_extension_device_loaded_first_has_hetcomm_by_default(site: Path, run: Run) -> None:
     program = "import torch\ntorch.utils.rename_privateuse1_backend('mine')\nimport hetcomm\n"
-    program += "import torch.distributed as dist\nprint(dist.Backend.backend_capability['hetcomm'])"
-    assert succeeded(run(site, program)) == "['cpu', 'cuda', 'mine']\n"
+    program += "print(torch.distributed.Backend.default_device_backend_map['mine'])"
+    assert succeeded(run(site, program)) == "hetcomm\n"
 
 
 NAME_ONLY = {"hetcomm", "hetcomm._autoload", "hetcomm._vendors"}
