@@ -23,6 +23,8 @@ namespace {
 const std::string kFolder = "/dev/shm/";
 const std::string kPrefix = "hetcomm-";
 constexpr int kBacklog = 4096;  // members of the largest island
+// Connections that one serve() accepts. Anybody on the host may connect without end.
+constexpr int kMostServed = 256;
 // Between bind() and listen() a socket refuses connections, like the socket of a dead process.
 constexpr std::time_t kSecondsToListen = 60;
 
@@ -142,7 +144,7 @@ void give(int connection, int memory) {
 }
 
 void serve_from(const Descriptor& listener, int memory) {
-  while (listener >= 0) {
+  for (int served = 0; listener >= 0 && served < kMostServed; ++served) {
     const Descriptor connection(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
     if (connection >= 0) {
       give(connection, memory);
@@ -152,6 +154,14 @@ void serve_from(const Descriptor& listener, int memory) {
       throw refused("cannot be given to the other ranks of this host");
     }
   }
+}
+
+Error late(int maker, const Deadline& deadline) {
+  return Error(Status(Code::timeout,
+                      "shared memory of " + host_name() + ": expected rank " +
+                          std::to_string(maker) + " to give it within " +
+                          format_seconds(deadline.timeout()) + "; check that the rank is alive",
+                      -1, maker));
 }
 
 Error gone(int maker, const std::string& why) {
@@ -221,6 +231,7 @@ Descriptor Handover::take(const std::string& name, int maker, const Deadline& de
   if (connection < 0) throw refused("no Unix socket");
   bound_waits(connection, deadline);
   if (!connect_to(connection, abstract(name))) {
+    if (errno == EAGAIN) throw late(maker, deadline);  // the queue of the socket stays full
     const std::string why = std::strerror(errno);
     if (!connect_to(connection, kFolder + name)) throw gone(maker, why);
   }
@@ -231,13 +242,7 @@ Descriptor Handover::take(const std::string& name, int maker, const Deadline& de
     bound_waits(connection, deadline);
     got = recvmsg(connection, &message.header, MSG_CMSG_CLOEXEC);
   } while (got < 0 && errno == EINTR && !deadline.passed());
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
-    throw Error(Status(Code::timeout,
-                       "shared memory of " + host_name() + ": expected rank " +
-                           std::to_string(maker) + " to give it within " +
-                           format_seconds(deadline.timeout()) + "; check that the rank is alive",
-                       -1, maker));
-  }
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) throw late(maker, deadline);
   if (got <= 0) throw gone(maker, got < 0 ? std::strerror(errno) : "it refused");
   const cmsghdr* beside = CMSG_FIRSTHDR(&message.header);
   if (beside == nullptr || beside->cmsg_type != SCM_RIGHTS) {

@@ -29,8 +29,8 @@ class Handover {
   ~Handover();
 
   int memory() const { return memory_; }
-  // Answers all requests so far. The creator calls this while it waits for members. Throws
-  // Error(vendor).
+  // Answers requests, a bounded number of them. The creator calls this while it waits for members.
+  // Throws Error(vendor).
   void serve();
 
  private:
