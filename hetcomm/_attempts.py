@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 import secrets
+import threading
 import time
 from collections.abc import Iterable
 from typing import Any
 
 import hetcomm._core as _core
+from hetcomm.bounded_call import ANSWER_SECONDS, BoundedCall
 
 _PAUSE_SECONDS = 0.005  # between two reads of the store
 _COMPLETE = "complete"  # the outcome of an attempt with all ranks
@@ -27,16 +29,20 @@ def store_of_attempt(store: Any, rank: int, size: int, timeout: float, group: st
     ranks have the name, or the first missing rank, so that ranks with the name do not wait.
 
     Raises:
-        hetcomm.TimeoutError: a rank did not come within `timeout` seconds.
+        hetcomm.TimeoutError: a rank did not come within `timeout` seconds, or the store does not
+            answer.
     """
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or size == 1:
         return store
     from torch.distributed import PrefixStore
 
-    if rank == 0:
-        name = _publish(store, size, timeout, group)
-    else:
-        name = _confirm(store, rank, size, timeout, group)
+    def agree(_: threading.Event) -> str:
+        if rank == 0:
+            return _publish(store, size, timeout, group)
+        return _confirm(store, rank, size, timeout, group)
+
+    # torch's calls have no bound where the server stands still.
+    name = BoundedCall(agree).result(timeout + ANSWER_SECONDS, "torch's store")
     return PrefixStore(f"attempt/{name}", store)
 
 

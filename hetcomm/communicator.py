@@ -139,7 +139,7 @@ class Communicator(Collectives, Objects):
         """Joins ranks that reach one store: hetcomm.TcpStore, a store of torch, or a class derived
         from hetcomm.Store. Each group needs its own keys: see hetcomm.PrefixStore."""
         if not isinstance(store, _core.Store):
-            store = rendezvous.TorchStore(store)
+            store = rendezvous.TorchStore(store, timeout)
         return cls(store, rank, size, timeout=timeout, device=device)
 
     def split(self, color: int | None, key: int = 0) -> Self | None:

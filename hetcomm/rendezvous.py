@@ -8,7 +8,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,6 +16,7 @@ from itertools import count
 from typing import Any
 
 from hetcomm import _attempts, _core
+from hetcomm.bounded_call import ANSWER_SECONDS, BoundedCall, SilentStoreError
 from hetcomm.tcp_store import TcpStore, TcpStoreServer
 
 # Rank and size by launcher. A launcher inside another one precedes it.
@@ -35,6 +36,7 @@ _REMEDY = (
 # Below the usual range of outgoing connections. Under Slurm the port follows from the job, so jobs
 # on one host have different ports.
 PORTS = range(20_000, 30_000)
+_READERS = 3.0  # seconds for other ranks to read the reason of a failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,73 +171,65 @@ class PrefixStore(_core.Store):
     def get(self, key: str, timeout: timedelta) -> bytes:
         return bytes(self.store.get(self.prefix + key, timeout))
 
+    def leave_will(self, key: str, value: bytes) -> None:
+        self.store.leave_will(self.prefix + key, value)
+
+    def withdraw_will(self, key: str) -> None:
+        self.store.withdraw_will(self.prefix + key)
+
+    def place(self) -> str:
+        return self.store.place()
+
 
 class TorchStore(_core.Store):
-    """A store of torch's. A thread calls torch's check() and get(). They have no bound where the
-    server stands still."""
+    """A store of torch's. Its calls have no bound where the server stands still, so threads make
+    them."""
 
-    def __init__(self, store: Any) -> None:
+    def __init__(self, store: Any, timeout: float = 60.0) -> None:
+        """timeout: seconds to write a value."""
         super().__init__()
-        self.store = store
-        self._late: threading.Thread | None = None  # whose answer nobody waits for
+        self.store, self.timeout = store, timeout
+        self._late: BoundedCall[Any] | None = None  # holds the lock of torch's store
 
     def set(self, key: str, value: bytes) -> None:
-        self._expect_answer(self._late)
-        self.store.set(key, value)
+        self._perform(lambda _: self.store.set(key, value), self.timeout)
 
     def get(self, key: str, timeout: timedelta) -> bytes:
-        self._expect_answer(self._late)
-        question = _Question(self.store, key)
+        value: bytes | None = self._perform(
+            lambda given_up: self._ask(key, given_up), timeout.total_seconds()
+        )
+        if value is None:
+            raise _core.TimeoutError("no rank has set it")
+        return value
+
+    def place(self) -> str:
+        inner = self.store
+        while hasattr(inner, "underlying_store"):
+            inner = inner.underlying_store
+        at = f" at {inner.host}:{inner.port}" if hasattr(inner, "port") else ""
+        return f"torch's store{at}"
+
+    def _ask(self, key: str, given_up: threading.Event) -> bytes | None:
+        begin = time.monotonic()
+        # wait() would write warnings into the log while the key is not set.
+        while not self.store.check([key]):
+            if given_up.wait(min(max((time.monotonic() - begin) / 10, 0.001), 0.2)):
+                return None
+        return bytes(self.store.get(key))
+
+    def _perform(self, function: Callable[[threading.Event], Any], seconds: float) -> Any:
+        if self._late is not None and not self._late.over_within(ANSWER_SECONDS):
+            raise SilentStoreError(self.place())
+        self._late = call = BoundedCall(function)
         try:
-            question.over.wait(timeout.total_seconds())
-        finally:
-            question.over.set()
-        self._expect_answer(question.thread)
-        if question.error is not None:
-            why = str(question.error).partition("\n")[0] or type(question.error).__name__
+            return call.result(seconds, self.place())
+        except _core.Error:
+            raise
+        except Exception as error:
+            why = str(error).partition("\n")[0] or type(error).__name__
             raise _core.TransportError(
                 f"the store failed: {why}; see that the process that serves it still runs"
-            ) from question.error
-        if question.value is None:
-            raise _core.TimeoutError("no rank has set it")
-        return question.value
-
-    def _expect_answer(self, thread: threading.Thread | None) -> None:
-        """A thread that waits for an answer holds the lock of torch's store."""
-        if thread is None:
-            return
-        thread.join(_ANSWER_BOUND)
-        if thread.is_alive():
-            self._late = thread
-            raise _core.TimeoutError(
-                "the store does not answer; see that the process that serves it is not stopped"
-            )
-
-
-class _Question:
-    """A thread that asks for a key until there is a value or an error, or `over` is set."""
-
-    def __init__(self, store: Any, key: str) -> None:
-        self.value: bytes | None = None
-        self.error: Exception | None = None
-        self.over = threading.Event()
-        self.thread = threading.Thread(target=self._ask, args=(store, key), daemon=True)
-        self.thread.start()
-
-    def _ask(self, store: Any, key: str) -> None:
-        begin = time.monotonic()
-        try:
-            # wait() would write warnings into the log while the key is not set.
-            while not store.check([key]):
-                if self.over.wait(min(max((time.monotonic() - begin) / 10, 0.001), 0.2)):
-                    return
-            self.value = bytes(store.get(key))
-        except Exception as error:
-            self.error = error
-        self.over.set()
-
-
-_ANSWER_BOUND = 0.5  # seconds for a late answer
+            ) from error
 
 
 # The servers of this process, by requested port. Other ranks may need them until the process ends.
@@ -259,7 +253,8 @@ def open_store(job: Job, environment: Mapping[str, str], timeout: float) -> _cor
         from torch.distributed import PrefixStore as PartOfStore
 
         store = PartOfStore(prefix, _torch_store(job, timeout))
-        return TorchStore(_attempts.store_of_attempt(store, job.rank, job.size, timeout, "world"))
+        part = _attempts.store_of_attempt(store, job.rank, job.size, timeout, "world")
+        return TorchStore(part, timeout)
     address, server = job.address, None
     if job.rank == 0:
         server = _serve(job.port)
@@ -270,7 +265,7 @@ def open_store(job: Job, environment: Mapping[str, str], timeout: float) -> _cor
 def wait_for_readers() -> None:
     """Called after a failed set-up. Waits until other ranks have read the reason and left."""
     for server in _servers.values():
-        server.wait_until_left(1, 5.0)
+        server.wait_until_left(1, _READERS)
 
 
 def wait_for_late_ranks(store: _core.Store, size: int, why: Exception, bound: float) -> None:
@@ -302,10 +297,16 @@ def _connect(addresses: list[str], port: int, timeout: float, name: str) -> TcpS
 def _torch_store(job: Job, timeout: float) -> Any:
     from torch.distributed import TCPStore
 
-    try:
+    def connect(_: threading.Event) -> Any:
         return TCPStore(
             job.address, job.port, job.size, False, seconds(timeout), wait_for_workers=False
         )
+
+    place = f"torch's store at {job.address}:{job.port}"
+    try:
+        return BoundedCall(connect).result(timeout + ANSWER_SECONDS, place)
+    except _core.TimeoutError:
+        raise
     except (RuntimeError, ValueError) as error:
         raise _core.TransportError(
             f"found no store at {job.address}:{job.port} within "

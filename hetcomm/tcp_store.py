@@ -17,11 +17,13 @@ from datetime import timedelta
 from typing import Any
 
 from hetcomm import _core
+from hetcomm.bounded_call import SilentStoreError
 
 # A request: operation, lengths of key and value, bound in seconds, key, value. An answer: sign,
 # length, value.
 _REQUEST, _ANSWER = struct.Struct("!cIId"), struct.Struct("!cI")
 _SET, _GET, _FOUND, _EXPIRED, _REFUSED = b"s", b"g", b"+", b"-", b"!"
+_WILL = b"w"  # a key to set if the connection ends before a will without a value
 _LONGEST_KEY, _LONGEST = 64 << 10, 64 << 20  # bytes of a key, of a value
 # First both ends prove the job key. The server sends a challenge. The client sends its name, its
 # challenge and its proof. The server answers with its own proof.
@@ -33,6 +35,7 @@ _STRANGER_SECONDS = 1.0  # of this age a stranger makes way for a newer client
 _SAME_KEY = "give every rank of the job the same HETCOMM_JOB_KEY_FILE"
 _RETRY = 0.05  # seconds between attempts to connect
 _RECONNECT = 2.0  # seconds for a new connection to the same server
+_ANSWER_SECONDS = 2.0  # for an answer, beyond the time of its request
 
 
 class TcpStore(_core.Store):
@@ -54,8 +57,11 @@ class TcpStore(_core.Store):
 
         name: of this client, for messages of the server. job_key: HETCOMM_JOB_KEY_FILE's if None.
 
+        timeout: seconds to connect, and to write a value.
+
         Raises:
-            TransportError: none answered within `timeout` seconds, or its job key differs.
+            TransportError: no store is there within `timeout` seconds, or its job key differs.
+            TimeoutError: the process there does not answer.
         """
         super().__init__()
         self.addresses = [addresses] if isinstance(addresses, str) else addresses
@@ -63,19 +69,22 @@ class TcpStore(_core.Store):
         own = f"process {os.getpid()} on {socket.gethostname()}"
         self._name = f"{name}, {own}" if name else own
         self._key = bytes(_core.job_key()) if job_key is None else job_key
-        self._per_thread = threading.local()  # a connection per thread, since get() may take long
-        self._per_thread.connection = self._connect(timeout)
+        # Connections without a request. Each request takes one, since get() may take long.
+        self._idle = [self._connect(timeout)]
+        self._wills: dict[str, socket.socket] = {}  # a connection each
 
     def _connect(self, bound: float) -> socket.socket:
         why: list[str] = []
         deadline = time.monotonic() + bound
         while True:
-            left = max(deadline - time.monotonic(), _RETRY)
             why.clear()
+            silent = False
             for address in self.addresses:
+                left = max(deadline - time.monotonic(), _RETRY)
                 try:
                     found = socket.create_connection((address, self.port), min(left, 2.0))
                 except OSError as error:
+                    silent |= isinstance(error, TimeoutError)
                     why.append(f"{address}: {error}")
                     continue
                 # Without a listener the kernel may connect a port to itself.
@@ -84,10 +93,12 @@ class TcpStore(_core.Store):
                     why.append(f"{address}: no process listens")
                     continue
                 found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                left = max(deadline - time.monotonic(), _RETRY)
                 found.settimeout(min(left, _PROOF_SECONDS))
                 try:
                     self._prove(found)
                 except OSError as error:
+                    silent |= isinstance(error, TimeoutError)
                     found.close()
                     why.append(f"{address}: {error}")
                     continue
@@ -96,6 +107,8 @@ class TcpStore(_core.Store):
                     raise
                 return found
             if time.monotonic() > deadline:
+                if silent:
+                    raise SilentStoreError(self.place())
                 raise _core.TransportError(
                     f"found no store at {' or '.join(self.addresses)}:{self.port} within "
                     f"{_core.format_seconds(bound)}; check the address and port (MASTER_ADDR, "
@@ -137,7 +150,7 @@ class TcpStore(_core.Store):
             raise _core.InvalidArgumentError(
                 f"{key}: expected a value of at most {_LONGEST} bytes, got {len(value)}"
             )
-        self._request(_SET, key, value, 60.0)
+        self._request(_SET, key, value, self.timeout)
 
     def get(self, key: str, timeout: timedelta) -> bytes:
         """Waits for the key; raises hetcomm.TimeoutError."""
@@ -148,20 +161,45 @@ class TcpStore(_core.Store):
             raise _core.TimeoutError(f"no rank has set {key} in time{refused}")
         return value
 
+    def leave_will(self, key: str, value: bytes) -> None:
+        """Has the server set the key, unless it is set, if this process ends before
+        withdraw_will()."""
+        self._wills[key] = connection = self._connect(self.timeout)
+        self._exchange(connection, _WILL, key, value, self.timeout)
+
+    def withdraw_will(self, key: str) -> None:
+        if connection := self._wills.pop(key, None):
+            self._exchange(connection, _WILL, key, b"", self.timeout)
+            connection.close()
+
+    def place(self) -> str:
+        return f"the store at {' or '.join(self.addresses)}:{self.port}"
+
     def _request(
         self, operation: bytes, key: str, value: bytes, bound: float
     ) -> tuple[bytes, bytes]:
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connect(min(self.timeout, _RECONNECT))
+        # After an error the connection may bring the answer of this request.
+        found = self._exchange(connection, operation, key, value, bound)
+        self._idle.append(connection)
+        return found
+
+    def _exchange(
+        self, connection: socket.socket, operation: bytes, key: str, value: bytes, bound: float
+    ) -> tuple[bytes, bytes]:
         name = key.encode()
-        connection = getattr(self._per_thread, "connection", None) or self._connect(
-            min(self.timeout, _RECONNECT)
-        )
-        self._per_thread.connection = None  # after an error it may bring the answer of this request
-        connection.settimeout(min(bound + 10.0, 1e9))
+        connection.settimeout(min(bound + _ANSWER_SECONDS, 1e9))
         request = _REQUEST.pack(operation, len(name), len(value), bound) + name + value
         try:
             with contextlib.suppress(ConnectionError):  # the server may have sent a refusal
                 connection.sendall(request)
-            sign, answer = self._answer(connection, _LONGEST)
+            return self._answer(connection, _LONGEST)
+        except TimeoutError as error:
+            connection.close()
+            raise SilentStoreError(self.place()) from error
         except OSError as error:
             connection.close()
             raise _core.TransportError(
@@ -171,8 +209,6 @@ class TcpStore(_core.Store):
         except BaseException:
             connection.close()
             raise
-        self._per_thread.connection = connection
-        return sign, answer
 
 
 class TcpStoreServer:
@@ -312,6 +348,7 @@ class _Server(socketserver.ThreadingTCPServer):
 
 class _Handler(socketserver.BaseRequestHandler):
     server: _Server
+    will: tuple[bytes, bytes] | None = None  # a key and its value, if the connection ends now
 
     def handle(self) -> None:
         connection = self.request
@@ -330,7 +367,7 @@ class _Handler(socketserver.BaseRequestHandler):
                     _receive(connection, _REQUEST.size)
                 )
                 if (
-                    operation not in (_SET, _GET)
+                    operation not in (_SET, _GET, _WILL)
                     or key_length > _LONGEST_KEY
                     or length > _LONGEST
                     or not bound >= 0  # or no number
@@ -338,7 +375,13 @@ class _Handler(socketserver.BaseRequestHandler):
                     return  # a foreign program
                 key = _receive(connection, key_length)
                 value = _receive(connection, length)
-                sign, answer = self.put(key, value) if operation == _SET else self.find(key, bound)
+                if operation == _WILL:
+                    self.will = (key, value) if value else None
+                    sign, answer = _FOUND, b""
+                else:
+                    sign, answer = (
+                        self.put(key, value) if operation == _SET else self.find(key, bound)
+                    )
                 self.answer(sign, answer)
 
     def prove(self) -> bytes | None:
@@ -361,6 +404,8 @@ class _Handler(socketserver.BaseRequestHandler):
         self.request.sendall(_ANSWER.pack(sign, len(value)) + value)
 
     def finish(self) -> None:
+        if self.will and self.will[0] not in self.server.values:
+            self.put(*self.will)
         self.server.connections.discard(self.request)
         self.server.strangers.pop(self.request, None)
 

@@ -18,6 +18,7 @@ from rich.markup import escape
 from rich.tree import Tree
 
 from hetcomm import _core, topo_save
+from hetcomm.bounded_call import SilentStoreError
 from hetcomm.rendezvous import PrefixStore, job_of, open_store, seconds
 from hetcomm.topo_page import (
     count,
@@ -84,12 +85,14 @@ def collect(
 ) -> tuple[dict[int, dict[str, Any]], list[int]]:
     """[rank] -> its JSON at the key `prefix` and rank, and the ranks without any until `end`.
 
-    end: of the monotonic clock.
+    end: of the monotonic clock. Raises TimeoutError if the store does not answer.
     """
     found, missing = {}, []
     for rank in ranks:
         try:
             text = store.get(f"{prefix}{rank}", seconds(max(end - time.monotonic(), 0.01)))
+        except SilentStoreError:
+            raise
         except TimeoutError:
             missing.append(rank)
         else:

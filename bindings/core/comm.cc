@@ -81,41 +81,57 @@ void block_stream(const Work& work, uintptr_t number) {
 // A store written in Python: anything with set(key, value) and get(key, timeout) of bytes.
 class PythonStore : public Store {
  public:
-  void set(const std::string& key, const std::string& value) override {
-    py::gil_scoped_acquire gil;
-    try {
-      method("set")(key, py::bytes(value));
-    } catch (py::error_already_set& error) {
-      keep_interrupt(error);
-      throw Error(Code::transport, text_of(error));
-    }
+  void set(const std::string& key, const std::string& value, const Deadline&) override {
+    call([&] { method("set")(key, py::bytes(value)); });
   }
   std::string get(const std::string& key, const Deadline& deadline) override {
-    py::gil_scoped_acquire gil;
-    try {
-      if (interrupt_) throw *interrupt_;  // the user has interrupted an earlier wait
-      return method("get")(key, std::chrono::duration<double>(deadline.left())).cast<std::string>();
-    } catch (py::error_already_set& error) {
-      keep_interrupt(error);
-      const bool late = deadline.passed() || error.matches(PyExc_TimeoutError);
-      throw Error(late ? Code::timeout : Code::transport, text_of(error));
-    } catch (py::cast_error&) {
-      throw Error(Code::invalid_argument,
-                  "store: expected bytes from get(), got something else; correct the class");
-    }
+    std::string value;
+    call([&] {
+      try {
+        value =
+            method("get")(key, std::chrono::duration<double>(deadline.left())).cast<std::string>();
+      } catch (py::cast_error&) {
+        throw Error(Code::invalid_argument,
+                    "store: expected bytes from get(), got something else; correct the class");
+      }
+    });
+    return value;
   }
-
-  // Throws, once, the interrupt that ended a call of its methods, such as Ctrl-C.
-  void throw_interrupt() {
-    if (const auto kept = std::exchange(interrupt_, std::nullopt)) throw *kept;
+  void leave_will(const std::string& key, const std::string& value, const Deadline&) override {
+    call([&] {
+      if (const auto found = optional("leave_will")) found(key, py::bytes(value));
+    });
+  }
+  void withdraw_will(const std::string& key, const Deadline&) override {
+    call([&] {
+      if (const auto found = optional("withdraw_will")) found(key);
+    });
+  }
+  std::string place() const override {
+    std::string found = Store::place();
+    call([&] {
+      if (const auto known = optional("place")) found = known().cast<std::string>();
+    });
+    return found;
   }
 
  private:
-  void keep_interrupt(const py::error_already_set& error) {
-    if (!error.matches(PyExc_Exception)) interrupt_ = error;
+  // Errors of Python become errors of the store.
+  template <typename Function>
+  static void call(const Function& function) {
+    const py::gil_scoped_acquire gil;
+    try {
+      function();
+    } catch (py::error_already_set& error) {
+      const bool late = error.matches(PyExc_TimeoutError);
+      throw Error(late ? Code::timeout : Code::transport, text_of(error));
+    }
+  }
+  py::function optional(const char* name) const {
+    return py::get_override(static_cast<const Store*>(this), name);
   }
   py::function method(const char* name) const {
-    if (auto found = py::get_override(static_cast<const Store*>(this), name)) return found;
+    if (auto found = optional(name)) return found;
     throw Error(Code::invalid_argument, std::string("store: expected a class with set(key, value) "
                                                     "and get(key, timeout), got one without ") +
                                             name + "; define it");
@@ -125,9 +141,24 @@ class PythonStore : public Store {
     return py::str(error.type().attr("__name__")).cast<std::string>() + ": " +
            py::str(error.value()).cast<std::string>();
   }
-
-  std::optional<py::error_already_set> interrupt_;
 };
+
+// Calls Python's handlers of pending signals.
+void handle_signals() {
+  const py::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
+// The object of Python lives as long as a thread may call the store.
+std::shared_ptr<Store> shared_store(const py::object& object) {
+  auto* const store = object.cast<Store*>();
+  auto* const held = new py::object(object);
+  return {store, [held](Store*) {
+            if (Py_IsInitialized() == 0) return;
+            const py::gil_scoped_acquire gil;
+            delete held;
+          }};
+}
 
 // The memory of one call.
 struct Buffer {
@@ -177,11 +208,23 @@ void bind_comm(py::module_& module) {
       module, "Store",
       "The place where ranks find each other. Derive and define "
       "set(key, value: bytes) and get(key, timeout: timedelta) -> bytes.")
-      .def(py::init<>());
+      .def(py::init<>())
+      .def(
+          "leave_will", [](const Store&, const std::string&, const py::bytes&) {}, py::arg("key"),
+          py::arg("value"),
+          "Override it in stores that see the end of a process: the store sets the key, unless it "
+          "is set, if this process ends before withdraw_will().")
+      .def(
+          "withdraw_will", [](const Store&, const std::string&) {}, py::arg("key"))
+      .def(
+          "place", [](const Store& self) { return self.Store::place(); },
+          "The store in words, for errors; override it.");
   py::class_<LocalStore, Store>(module, "LocalStore", "For ranks that are threads of one process.")
       .def(py::init<>())
-      .def("set", [](LocalStore& self, const std::string& key,
-                     const py::bytes& value) { self.set(key, std::string(value)); })
+      .def("set",
+           [](LocalStore& self, const std::string& key, const py::bytes& value) {
+             self.set(key, std::string(value), Deadline(kLongestTimeout));
+           })
       .def("get", [](LocalStore& self, const std::string& key, std::chrono::nanoseconds timeout) {
         std::string found;
         {
@@ -222,9 +265,9 @@ void bind_comm(py::module_& module) {
   py::class_<Communicator, std::unique_ptr<Communicator, Leaving>>(
       module, "Communicator",
       "A group of ranks. Creation is collective, and blocks until all ranks have come.")
-      .def(py::init([](Store& store, int rank, int size, double timeout, std::string name,
-                       std::shared_ptr<Executor> executor, std::string host, std::string vendor,
-                       int device) {
+      .def(py::init([](const py::object& store, int rank, int size, double timeout,
+                       std::string name, std::shared_ptr<Executor> executor, std::string host,
+                       std::string vendor, int device) {
              const BootstrapOptions options{.rank = rank,
                                             .size = size,
                                             .name = std::move(name),
@@ -232,15 +275,12 @@ void bind_comm(py::module_& module) {
                                             .executor = std::move(executor),
                                             .host = std::move(host),
                                             .vendor = std::move(vendor),
-                                            .device = device};
-             try {
-               const py::gil_scoped_release release;
-               return std::unique_ptr<Communicator, Leaving>(
-                   new Communicator(bootstrap(store, options)));
-             } catch (const Error&) {
-               if (auto* python = dynamic_cast<PythonStore*>(&store)) python->throw_interrupt();
-               throw;
-             }
+                                            .device = device,
+                                            .look = handle_signals};
+             auto shared = shared_store(store);
+             const py::gil_scoped_release release;
+             return std::unique_ptr<Communicator, Leaving>(
+                 new Communicator(bootstrap(std::move(shared), options)));
            }),
            py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout") = 1800.0,
            py::arg("name") = "default", py::arg("executor") = nullptr, py::arg("host") = "",

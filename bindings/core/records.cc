@@ -29,8 +29,9 @@ void answer_response(const std::string& bytes) {
 
 void open_value(const std::string& bytes) {
   LocalStore store;
-  store.set("key", bytes);
-  SealedStore(store, 0).get("key", Deadline(std::chrono::seconds(1)));
+  const Deadline bound(std::chrono::seconds(1));
+  store.set("key", bytes, bound);
+  SealedStore(store, 0).get("key", bound);
 }
 
 // Judges a group whose ranks all tell this state. The clocks of two of them differ.

@@ -25,7 +25,6 @@ TorchBackend::TorchBackend(const c10::intrusive_ptr<c10d::Store>& store, int ran
       vendor_(vendor),
       codec_(codec),
       last_child_(c10::intrusive_ptr<c10d::Backend>()) {
-  TorchStore torch_store(store);
   BootstrapOptions options;
   options.rank = rank;
   options.size = size;
@@ -34,12 +33,12 @@ TorchBackend::TorchBackend(const c10::intrusive_ptr<c10d::Store>& store, int ran
   options.vendor = vendor;
   options.device = device;
   options.codec = codec;
-  try {
-    communicator_ = std::make_unique<Communicator>(bootstrap(torch_store, options));
-  } catch (const Error&) {
-    torch_store.throw_interrupt();
-    throw;
-  }
+  options.look = [] {
+    GroupReference no_group(nullptr);  // set-up reports the interrupt to the other ranks
+    handle_signals(no_group, [] { return std::string(); });
+  };
+  communicator_ =
+      std::make_unique<Communicator>(bootstrap(std::make_shared<TorchStore>(store), options));
   reference_ = std::make_shared<GroupReference>(communicator_.get());
   const RankInfo& info = communicator_->topology().rank(rank);
   device_ = std::make_shared<const TorchDevice>(communicator_->device(), rank, info.vendor,

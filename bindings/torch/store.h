@@ -1,38 +1,23 @@
 #pragma once
 
-#include <chrono>
-#include <exception>
-#include <functional>
-#include <memory>
+#include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "bootstrap/store.h"
 
 namespace hetcomm {
 
-// A store of torch's.
+// A store of torch's. Its operations have no bound where the server stands still; see BoundedStore.
 class TorchStore : public Store {
  public:
   explicit TorchStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
-  ~TorchStore() override;
 
-  void set(const std::string& key, const std::string& value) override;
-  // A signal's exception on the main thread, such as Ctrl-C, ends this call and every later one.
+  void set(const std::string& key, const std::string& value, const Deadline& deadline) override;
   std::string get(const std::string& key, const Deadline& deadline) override;
-  // Throws that exception, if there is one.
-  void throw_interrupt() const {
-    if (interrupt_) std::rethrow_exception(interrupt_);
-  }
+  std::string place() const override;
 
  private:
-  class Question;
-  void end_question();
-  void wait(const std::function<bool(std::chrono::nanoseconds)>& done_within,
-            const Deadline& deadline);
-
-  c10::intrusive_ptr<c10d::Store> store_;
-  std::shared_ptr<Question> question_;  // whose thread may still run
-  std::exception_ptr interrupt_;
+  const c10::intrusive_ptr<c10d::Store> store_;
 };
 
 }  // namespace hetcomm

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "base/config.h"
 
@@ -15,7 +16,10 @@ using namespace std::chrono_literals;
 const char* const kFirstFailure = "failed";  // its key
 // A rank that waits for another rank looks after such turns whether a third rank has failed. Ranks
 // that fail together publish their failures within the first turn.
-constexpr std::chrono::nanoseconds kFirstTurn = 1s, kLongestTurn = 16s;
+constexpr std::chrono::nanoseconds kFirstTurn = 1s, kLongestTurn = 4s;
+// A rank whose failure may be a consequence waits so long for the cause.
+constexpr std::chrono::nanoseconds kPatience = 3s;
+constexpr auto kReportBound = 1s;    // to publish a failure
 constexpr auto kLook = 100ms;        // for an answer of the store
 constexpr auto kImprecision = 20ms;  // of a store's timeout
 
@@ -28,6 +32,24 @@ bool may_be_consequence(const Status& status) {
          status.code() == Code::transport;
 }
 
+Status status_in_set_up(const std::exception& error) {
+  if (dynamic_cast<const Error*>(&error) != nullptr) return status_of(error);
+  return Status(Code::transport, std::string("set-up: ") + error.what());
+}
+
+// What control connections know does not end waits for the store meanwhile.
+class Heedless {
+ public:
+  explicit Heedless(bool& heeds) : heeds_(heeds), before_(std::exchange(heeds, false)) {}
+  ~Heedless() { heeds_ = before_; }
+
+ private:
+  bool& heeds_;
+  const bool before_;
+};
+
+bool of_store(const Error& error) { return dynamic_cast<const StoreError*>(&error) != nullptr; }
+
 // The rank that is the cause, and the message.
 std::string packed(const Status& failure) {
   return std::to_string(failure.details().peer) + " " + failure.details().message;
@@ -35,59 +57,60 @@ std::string packed(const Status& failure) {
 
 }  // namespace
 
-Agreement::Agreement(Store& store, int rank, int size, std::string group, const Deadline& deadline)
+Agreement::Agreement(Store& store, int rank, int size, std::string group, const Deadline& deadline,
+                     Watch watch)
     : store_(store),
       rank_(rank),
       size_(size),
       group_(std::move(group)),
       deadline_(deadline),
+      watch_(std::move(watch)),
       spare_(eventfd(0, EFD_CLOEXEC)) {}
 
 std::vector<std::string> Agreement::stage(const std::string& name,
                                           const std::function<std::string()>& part) {
   std::vector<std::string> results(size_);
   Status cause;
+  const std::string own = name + "/" + std::to_string(rank_);
   try {
     results[rank_] = part();
-  } catch (const Error& error) {
-    cause = attributed(error.status());
+    store_.set(own, kSuccess + results[rank_], deadline_);
   } catch (const std::exception& error) {
-    cause = attributed(Status(Code::transport, std::string("set-up: ") + error.what()));
-  }
-  const bool failed = !cause.ok();
-  if (failed) spare_ = Descriptor();
-  try {
-    char sign = kSuccess;
-    if (failed) sign = may_be_consequence(cause) ? kConsequence : kOwnFailure;
-    if (sign == kOwnFailure) {
-      store_.set(kFirstFailure, packed(cause));
+    cause = publish(error);
+    const char sign = may_be_consequence(cause) ? kConsequence : kOwnFailure;
+    const Heedless heedless(heeds_watch_);
+    try {
+      store_.set(own, sign + packed(cause), *report_);
+    } catch (const Error&) {  // the store is the cause, or other ranks learn of it otherwise
     }
-    store_.set(name + "/" + std::to_string(rank_),
-               sign + (failed ? packed(cause) : results[rank_]));
-  } catch (const Error& error) {
-    if (!failed) cause = attributed(error.status());
   }
+  std::optional<Deadline> patience;  // from the first failure on
   for (int peer = 0; peer < size_ && (cause.ok() || may_be_consequence(cause)); ++peer) {
     if (peer == rank_) continue;
-    if (failed && deadline_.passed()) break;
+    if (!cause.ok() && !patience) patience.emplace(std::min(deadline_.left(), kPatience));
+    if (patience && patience->passed()) break;
     try {
-      results[peer] = get(name + "/" + std::to_string(peer));
+      results[peer] = get(name + "/" + std::to_string(peer), patience.value_or(deadline_));
     } catch (const Error& error) {
-      if (failed) break;
-      cause = error.status().code() == Code::timeout
-                  ? Status(Code::timeout,
-                           "rank " + std::to_string(peer) + " did not finish setting up group \"" +
-                               group_ + "\" within " + format_seconds(deadline_.timeout()) +
-                               "; see whether it runs, and its own log",
-                           rank_, peer)
-                  : attributed(error.status());
+      // A rank that another rank holds for the cause knows more.
+      const int teller = error.status().details().rank;
+      const bool of_culprit = teller >= 0 && teller == error.status().details().peer;
+      if (!cause.ok() && of_culprit && teller == cause.details().peer) cause = error.status();
+      if (!cause.ok()) break;
+      const bool late = error.status().code() == Code::timeout && !of_store(error);
+      cause = late ? Status(Code::timeout,
+                            "rank " + std::to_string(peer) + " did not finish setting up group \"" +
+                                group_ + "\" within " + format_seconds(deadline_.timeout()) +
+                                "; see whether it runs, and its own log",
+                            rank_, peer)
+                   : attributed(error.status());
       break;
     }
     const char sign = results[peer].empty() ? kConsequence : results[peer][0];
     results[peer].erase(0, 1);
     if (sign == kSuccess) continue;
     const Status failure = unpacked(results[peer], peer);
-    // A rank that another rank holds for the cause knows more, unless it holds this rank for it.
+    // It knows more, unless it holds this rank for the cause.
     const bool nearer =
         cause.ok() || (cause.details().peer == peer && failure.details().peer != rank_);
     if (sign == kOwnFailure || nearer) cause = failure;
@@ -97,20 +120,57 @@ std::vector<std::string> Agreement::stage(const std::string& name,
   return results;
 }
 
-std::string Agreement::get(const std::string& key) const {
+Status Agreement::publish(const std::exception& failure) {
+  const Status cause = attributed(status_in_set_up(failure));
+  spare_ = Descriptor();
+  if (!report_) report_.emplace(kReportBound);
+  if (may_be_consequence(cause) || std::exchange(published_, true)) return cause;
+  const Heedless heedless(heeds_watch_);
+  try {
+    store_.set(kFirstFailure, packed(cause), *report_);
+  } catch (const Error&) {  // of the store
+  }
+  return cause;
+}
+
+void Agreement::leave_will() {
+  const Status gone(Code::peer_failed, "its process ended during set-up; see its own log");
+  store_.leave_will(kFirstFailure, packed(attributed(gone)), deadline_);
+}
+
+void Agreement::withdraw_will() {
+  const Heedless heedless(heeds_watch_);
+  try {
+    store_.withdraw_will(kFirstFailure, report_.value_or(Deadline(kReportBound)));
+  } catch (const Error&) {  // of the store, which set-up needs no more
+  }
+}
+
+void Agreement::look() const {
+  if (heeds_watch_) check(watch_());
+}
+
+std::string Agreement::get(const std::string& key, const Deadline& deadline) const {
   for (auto turn = kFirstTurn;; turn = std::min(2 * turn, kLongestTurn)) {
-    const Deadline end(std::min(turn, deadline_.left()));
+    const Deadline end(std::min(turn, deadline.left()));
     try {
       return store_.get(key, end);
     } catch (const Error& error) {
       const bool in_time = error.status().code() == Code::timeout && end.left() < kImprecision;
-      if (!in_time || deadline_.passed()) throw;
+      if (watch_().ok() && (!in_time || deadline.passed())) throw;
     }
     if (const Status known = failure(Deadline(kLook)); !known.ok()) throw Error(known);
   }
 }
 
 Status Agreement::failure(const Deadline& deadline) const {
+  const Status known = published(deadline);
+  return known.ok() ? watch_() : known;
+}
+
+// A rank publishes its failure before its connections end.
+Status Agreement::published(const Deadline& deadline) const {
+  const Heedless heedless(heeds_watch_);
   try {
     return unpacked(store_.get(kFirstFailure, deadline), -1);
   } catch (const std::exception&) {  // of the store

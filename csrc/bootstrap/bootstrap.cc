@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/packing.h"
 #include "bootstrap/agreement.h"
+#include "bootstrap/bounded_store.h"
 #include "bootstrap/connect.h"
 #include "bootstrap/exchange.h"
 #include "bootstrap/sealed_store.h"
@@ -107,7 +108,8 @@ SealedStore sealed_store(Store& store, const Group& group) {
   try {
     return SealedStore(store, group.rank);
   } catch (const Error& error) {
-    store.set(member_key(group.rank), "");  // ends the wait of the other ranks
+    // Ends the wait of the other ranks.
+    store.set(member_key(group.rank), "", Deadline(group.timeout));
     Agreement(store, group.rank, group.size, group.name, Deadline(group.timeout))
         .stage(Agreement::kExchange, [&]() -> std::string { throw error; });
     throw;
@@ -131,19 +133,19 @@ bool has_rails(const Group& group) {
   return false;
 }
 
-void set_up(Group& group, Store& given, const BootstrapOptions& options) {
-  SealedStore store = sealed_store(given, group);
-  if (!store.sealing()) say_unprotected(group);
-  Agreement agreement(store, group.rank, group.size, group.name, Deadline(options.timeout));
+void run_stages(Group& group, SealedStore& store, Agreement& agreement,
+                const BootstrapOptions& options) {
   Exchange exchanged;
+  std::string group_key;
   const auto left = agreement.stage(Agreement::kExchange, [&] {
     exchanged = exchange_members(store, agreement, options, group);
+    std::string words;
+    for (const Member& member : exchanged.members) words += member.word;
+    group_key = make_group_key(store.job_key(), words);
+    begin_watch(group, exchanged.members, group_key, agreement.deadline());
     return std::to_string(agreement.deadline().left().count());
   });
   const Deadline deadline = earliest(left);
-  std::string words;
-  for (const Member& member : exchanged.members) words += member.word;
-  const std::string group_key = make_group_key(store.job_key(), words);
   store.use_group_key(group_key);
   const auto island = [&] {
     return IslandSetup{
@@ -167,19 +169,39 @@ void set_up(Group& group, Store& given, const BootstrapOptions& options) {
   }
   const auto results = agreement.stage("ready", [&] {
     make_planner(group, exchanged);
-    connect(group, island(), infos, group_key, deadline);
+    connect(group, island(), infos, deadline);
     return pack_result(group);
   });
   agree_on_offers(group, agreement, unpack_results(group, results));
   group.queue->monitor = group.health;
   group.executor->attach(group.queue, group.timeout);
   if (group.health) {
-    group.executor->add(group.health);
+    group.health->complete();
     add_to_dumps(group.health);
-    group.health->await_proofs(deadline);
   }
   if (!has_rails(group)) group.rail_listeners.reset();
   log_group(group);
+}
+
+void set_up(Group& group, BoundedStore& bounded, const BootstrapOptions& options) {
+  SealedStore store = sealed_store(bounded, group);
+  if (!store.sealing()) say_unprotected(group);
+  Agreement agreement(store, group.rank, group.size, group.name, Deadline(options.timeout),
+                      [&] { return group.health ? group.health->cause() : Status(); });
+  bounded.watch([&] { agreement.look(); });
+  try {
+    if (group.size > 1) agreement.leave_will();
+    run_stages(group, store, agreement, options);
+  } catch (const std::exception& error) {
+    // A failure outside of the stages, too, reaches all ranks.
+    const Status cause = agreement.publish(error);
+    if (group.health) group.health->give_up(cause);
+    agreement.withdraw_will();
+    bounded.watch(nullptr);
+    throw Error(cause);
+  }
+  agreement.withdraw_will();
+  bounded.watch(nullptr);
 }
 
 // Takes the parts of a failed group out of the executor.
@@ -193,13 +215,15 @@ void withdraw(Group& group) {
 
 }  // namespace
 
-std::unique_ptr<Group> bootstrap(Store& store, const BootstrapOptions& options) {
+std::unique_ptr<Group> bootstrap(std::shared_ptr<Store> store, const BootstrapOptions& options) {
   check_options(options);
   auto group = std::make_unique<Group>(options);
+  BoundedStore bounded(std::move(store), options.look);
   try {
-    set_up(*group, store, options);
+    set_up(*group, bounded, options);
   } catch (...) {
     withdraw(*group);
+    bounded.throw_interrupt();
     throw;
   }
   return group;

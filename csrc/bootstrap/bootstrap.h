@@ -8,7 +8,8 @@
 namespace hetcomm {
 
 // Sets up a group with all its ranks. Blocks until all ranks have come, at most for the timeout.
-// Throws Error on all ranks if one rank cannot take part. Uses the store during this call only.
-std::unique_ptr<Group> bootstrap(Store& store, const BootstrapOptions& options);
+// Throws Error on all ranks if one rank cannot take part. Uses the store during this call
+// only, unless the store stands still.
+std::unique_ptr<Group> bootstrap(std::shared_ptr<Store> store, const BootstrapOptions& options);
 
 }  // namespace hetcomm

@@ -75,19 +75,21 @@ std::vector<OwnStripe> own_stripes(const Topology& topology, int rank) {
   return stripes;
 }
 
-// A second connection takes the fastest rail whose far end is not that of the first one.
-ControlPlane::Neighbour neighbour(const Topology& topology, int rank, int peer,
-                                  const std::string& contact) {
-  ControlPlane::Neighbour found{contact};
-  if (topology.same_host(rank, peer)) return found;
-  const std::vector<Nic>& nics = topology.rank(peer).nics;
-  if (const int nic = topology.ip_path(rank, peer).peer; nic >= 0) found.first = nics[nic].address;
+// The address of a peer's NIC at the other end of the IP path; empty inside a host.
+std::string path_address(const Topology& topology, int rank, int peer) {
+  if (topology.same_host(rank, peer)) return "";
+  const int nic = topology.ip_path(rank, peer).peer;
+  return nic < 0 ? "" : topology.rank(peer).nics[nic].address;
+}
+
+// The addresses at the far ends of all rails to a peer, the fastest first.
+std::vector<std::string> rail_addresses(const Topology& topology, int rank, int peer) {
+  std::vector<std::string> addresses;
+  if (topology.same_host(rank, peer)) return addresses;
   for (const Rail& rail : topology.rails(rank, peer)) {
-    if (nics[rail.peer].address == found.first) continue;
-    found.second = nics[rail.peer].address;
-    break;
+    addresses.push_back(topology.rank(peer).nics[rail.peer].address);
   }
-  return found;
+  return addresses;
 }
 
 // Whether the two ends of a link have different offers.
@@ -147,6 +149,22 @@ ConnectInfo ConnectInfo::unpack(const std::string& bytes) {
   return info;
 }
 
+void begin_watch(Group& group, const std::vector<Member>& members, const std::string& group_key,
+                 const Deadline& deadline) {
+  if (!group.health) return;
+  const Topology& topology = *group.topology;
+  std::vector<RankPlace> places;
+  std::vector<ControlPlane::Neighbour> neighbours;
+  for (int rank = 0; rank < group.size; ++rank) {
+    places.push_back({topology.rank(rank).host_name, topology.island_of(rank)});
+    neighbours.push_back({members[rank].contact, path_address(topology, group.rank, rank)});
+  }
+  group.health->introduce(group.name, std::move(places));
+  if (topology.hosts().size() == 1) group.health->share_host();
+  group.executor->add(group.health);
+  group.health->begin(neighbours, group_key, deadline);
+}
+
 ConnectInfo make_connect_info(Group& group, const IslandSetup& setup, const Deadline& deadline,
                               IslandKey& key, bool probes) {
   ConnectInfo info;
@@ -188,13 +206,11 @@ bool leave_out_failed_rails(Group& group, const std::vector<ConnectInfo>& infos)
 }
 
 void connect(Group& group, const IslandSetup& setup, const std::vector<ConnectInfo>& infos,
-             const std::string& group_key, const Deadline& deadline) {
+             const Deadline& deadline) {
   const Topology& topology = *group.topology;
   std::vector<PeerAddress> peers;
-  std::vector<ControlPlane::Neighbour> neighbours;
   for (int peer = 0; peer < group.size; ++peer) {
     peers.push_back(peer_address(group, peer, setup, infos));
-    neighbours.push_back(neighbour(topology, group.rank, peer, setup.members[peer].contact));
   }
   const auto reserve = std::min<std::chrono::nanoseconds>(deadline.left() / 4, kReserve);
   const Deadline bound(deadline.left() - reserve);
@@ -213,15 +229,14 @@ void connect(Group& group, const IslandSetup& setup, const std::vector<ConnectIn
                                 group.executor->transports().why_none());
   }
   if (group.health) {
-    std::vector<RankPlace> places;
-    for (int rank = 0; rank < group.size; ++rank) {
-      places.push_back({topology.rank(rank).host_name, topology.island_of(rank)});
+    std::vector<std::vector<std::string>> rails;
+    for (int peer = 0; peer < group.size; ++peer) {
+      rails.push_back(rail_addresses(topology, group.rank, peer));
     }
-    group.health->introduce(group.name, std::move(places));
-    if (topology.hosts().size() == 1) group.health->share_host();
     group.health->use_stripes(own_stripes(topology, group.rank));
     watch_pace(group);
-    group.health->begin(neighbours, group_key, bound);
+    group.health->connect_rails(rails);
+    group.health->await_proofs(bound);
   }
 }
 

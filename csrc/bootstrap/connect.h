@@ -22,6 +22,11 @@ struct ConnectInfo {
   static ConnectInfo unpack(const std::string& bytes);  // throws Error(invalid_argument)
 };
 
+// Connects the control connections, so that the death of a rank during set-up is noticed. Throws
+// Error.
+void begin_watch(Group& group, const std::vector<Member>& members, const std::string& group_key,
+                 const Deadline& deadline);
+
 // Makes this rank's record, and probes the rails and IP paths of this host unless told otherwise.
 // Throws Error.
 ConnectInfo make_connect_info(Group& group, const IslandSetup& setup, const Deadline& deadline,
@@ -31,9 +36,10 @@ ConnectInfo make_connect_info(Group& group, const IslandSetup& setup, const Dead
 // failed.
 bool leave_out_failed_rails(Group& group, const std::vector<ConnectInfo>& infos);
 
-// Opens the engine of the island, the paths to all ranks and the control connections. Throws Error.
+// Opens the engine of the island, the paths to all ranks and second control connections. Returns
+// once the neighbours have proven the group's key. Throws Error.
 void connect(Group& group, const IslandSetup& setup, const std::vector<ConnectInfo>& infos,
-             const std::string& group_key, const Deadline& deadline);
+             const Deadline& deadline);
 
 // Brings both ends of every link to the same offer, see Link::offer(). `all`: by rank.
 void agree_on_offers(Group& group, Agreement& agreement, std::vector<LinkOffers> all);

@@ -21,6 +21,7 @@ ShmOptions shm_options(const IslandSetup& setup) {
   options.members = static_cast<int>(options.ranks.size());
   options.across_namespaces = setting("HETCOMM_HOST_ID").has_value();
   options.describe_call = describe_call;
+  options.failure = setup.failure;
   std::vector<std::string> addresses;
   for (int member : options.ranks) addresses.push_back(setup.members[member].wake_address);
   options.wake = [executor = setup.executor.get(), addresses](int member) {

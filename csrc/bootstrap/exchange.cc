@@ -96,10 +96,10 @@ Member MemberExchange::publish(const std::string& key) {
   try {
     member = probe();
   } catch (const std::exception&) {
-    store_.set(mine, "");  // ends the wait of the other ranks
+    store_.set(mine, "", agreement_.deadline());  // ends the wait of the other ranks
     throw;
   }
-  store_.set(mine, member.pack());
+  store_.set(mine, member.pack(), agreement_.deadline());
   return member;
 }
 
@@ -153,7 +153,7 @@ void MemberExchange::take_own_executor(std::vector<Member>& members) {
   for (const Member& member : members) number.push_back(ranks[member.wake_address]++);
   if (number[group_.rank] > 0) {
     if (options_.executor) {
-      store_.set(kParted + std::to_string(group_.rank), "");
+      store_.set(kParted + std::to_string(group_.rank), "", agreement_.deadline());
       throw Error(Code::invalid_argument,
                   "expected an executor of its own for each rank of the group, got one that "
                   "another rank has as well; make one for each");
@@ -171,8 +171,10 @@ Member MemberExchange::fetch(const std::string& key, int peer) const {
   std::string packed;
   try {
     packed = agreement_.get(key + number);
+  } catch (const StoreError&) {
+    throw;
   } catch (const Error& error) {
-    if (error.status().code() != Code::timeout) throw;  // of the store, not of the peer
+    if (error.status().code() != Code::timeout) throw;
     throw Error(Status(Code::timeout,
                        "rank " + number + " of " + std::to_string(group_.size) +
                            " did not come to group \"" + group_.name + "\" within " +

@@ -24,6 +24,8 @@ struct BootstrapOptions {
   std::string vendor;  // of the buffers' memory; if empty, HETCOMM_VENDOR or cpu
   std::string codec;   // of long messages between hosts; if empty, HETCOMM_BRIDGE_CODEC
   int device = -1;     // index among the vendor's; HETCOMM_DEVICE or LOCAL_RANK if negative
+  // Called now and then while set-up waits for other ranks; what it throws ends set-up.
+  std::function<void()> look;
 };
 
 // One rank's part of a group. bootstrap() returns it finished; the communicator owns it.

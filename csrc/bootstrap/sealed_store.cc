@@ -50,9 +50,18 @@ std::string SealedStore::seal_of(const std::string& key, const std::string& orig
   return hmac_sha256(key_, Packer().put("store value").put(key).put(origin).put(value).take());
 }
 
-void SealedStore::set(const std::string& key, const std::string& value) {
-  if (!sealing()) return store_.set(key, value);
-  store_.set(key, kMark + seal_of(key, origin_, value) + Packer().put(origin_).take() + value);
+std::string SealedStore::sealed(const std::string& key, const std::string& value) const {
+  if (!sealing()) return value;
+  return kMark + seal_of(key, origin_, value) + Packer().put(origin_).take() + value;
+}
+
+void SealedStore::set(const std::string& key, const std::string& value, const Deadline& deadline) {
+  store_.set(key, sealed(key, value), deadline);
+}
+
+void SealedStore::leave_will(const std::string& key, const std::string& value,
+                             const Deadline& deadline) {
+  store_.leave_will(key, sealed(key, value), deadline);
 }
 
 std::string SealedStore::get(const std::string& key, const Deadline& deadline) {

@@ -21,11 +21,18 @@ class SealedStore : public Store {
   // From now on seals are made of this key, which only this set-up has.
   void use_group_key(const std::string& group_key);
 
-  void set(const std::string& key, const std::string& value) override;
+  void set(const std::string& key, const std::string& value, const Deadline& deadline) override;
   // Throws Error(invalid_argument) on a value without a right seal; the error names who set it.
   std::string get(const std::string& key, const Deadline& deadline) override;
+  void leave_will(const std::string& key, const std::string& value,
+                  const Deadline& deadline) override;
+  void withdraw_will(const std::string& key, const Deadline& deadline) override {
+    store_.withdraw_will(key, deadline);
+  }
+  std::string place() const override { return store_.place(); }
 
  private:
+  std::string sealed(const std::string& key, const std::string& value) const;
   std::string seal_of(const std::string& key, const std::string& origin,
                       const std::string& value) const;
   std::string open(const std::string& key, const std::string& sealed) const;

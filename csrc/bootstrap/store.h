@@ -14,15 +14,29 @@ namespace hetcomm {
 class Store {
  public:
   virtual ~Store() = default;
-  virtual void set(const std::string& key, const std::string& value) = 0;
+  // Throws Error(timeout) once the deadline has passed, if the store can tell.
+  virtual void set(const std::string& key, const std::string& value, const Deadline& deadline) = 0;
   // Waits for the key; throws Error(timeout) once the deadline has passed.
   virtual std::string get(const std::string& key, const Deadline& deadline) = 0;
+  // Has the store set a key without a value if this process ends before withdraw_will(). Stores
+  // that do not see the end of a process do nothing.
+  virtual void leave_will(const std::string& /*key*/, const std::string& /*value*/,
+                          const Deadline& /*deadline*/) {}
+  virtual void withdraw_will(const std::string& /*key*/, const Deadline& /*deadline*/) {}
+  // For messages: "the store at 198.18.0.1:29500".
+  virtual std::string place() const { return "the store"; }
+};
+
+// The store has failed, or does not answer in time. No rank is to blame.
+class StoreError : public Error {
+ public:
+  using Error::Error;
 };
 
 // For ranks that are threads of one process. Thread-safe.
 class LocalStore : public Store {
  public:
-  void set(const std::string& key, const std::string& value) override {
+  void set(const std::string& key, const std::string& value, const Deadline&) override {
     std::lock_guard lock(mutex_);
     values_[key] = value;
     changed_.notify_all();

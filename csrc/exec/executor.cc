@@ -181,8 +181,8 @@ void Executor::fail(RunQueue& queue, const Status& status) {
   {
     const auto held = lock();
     if (queue.failure.ok()) queue.failure = status;
-    progress_queue(queue, completed);
-    Island* island = queue.paths->island();
+    if (queue.paths) progress_queue(queue, completed);
+    Island* island = queue.paths ? queue.paths->island() : nullptr;  // none in set-up
     if (island && !queue.launching) island->abandon(0);  // else with the run, once it is launched
   }
   announce(completed);

@@ -46,6 +46,7 @@ ControlPlane::~ControlPlane() { close(); }
 void ControlPlane::close() {
   for (auto& connection : connections_) release(connection->descriptor);
   connections_.clear();
+  searches_.clear();
   for (ProcessDescriptor& listener : listeners_) release(listener);
 }
 
@@ -102,6 +103,7 @@ void ControlPlane::poll() {
     if (connection.open()) read(connection);
     if (connection.knock >= 0) take_answer(connection);
   }
+  seek_missing();
   drop_unproven();
   std::erase_if(connections_, [](const auto& one) { return !one->open(); });
 }

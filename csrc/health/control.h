@@ -30,8 +30,9 @@ struct Listener {
 // shares several rails has a second connection over another rail, and all news takes both, so
 // neither NIC matters alone. A neighbour that reads nothing gets no news beyond a bound. Both ends
 // of a connection prove the group's key (session.h). Until then an accepted connection is a
-// stranger; strangers are bounded in number, time and bytes. Not thread-safe; only connect()
-// blocks.
+// stranger; strangers are bounded in number, time and bytes. A neighbour of lower rank connects to
+// this rank; until it does, this rank tries now and then whether the neighbour still listens. Not
+// thread-safe; only connect() blocks.
 class ControlPlane {
  public:
   // The owner learns of events by these calls.
@@ -63,15 +64,17 @@ class ControlPlane {
   // How to reach a rank.
   struct Neighbour {
     std::string contact;
-    std::string first = {};   // the address to connect to; empty: the first one of the contact
-    std::string second = {};  // the address for a second connection; empty if there is none
+    std::string first = {};  // the first address to try; empty: the first one of the contact
   };
-  // Connects to all neighbours of higher rank at the same time; `ranks` in rank order. The
-  // proofs follow in poll(); news waits for them. Throws Error(transport), Error(peer_failed) if
-  // a rank refuses, or Error(timeout) with the names of all that do not answer. Second connections
-  // follow in poll(), too, and may fail.
+  // Connects to all neighbours of higher rank at the same time, at the first of their addresses
+  // that answers; `ranks` in rank order. The proofs follow in poll(); news waits for them. Throws
+  // Error(transport), Error(peer_failed) if a rank refuses at all addresses, or Error(timeout) with
+  // the names of all that do not answer within three times the peer timeout.
   void connect(const std::vector<Neighbour>& ranks, const std::string& group_key,
                const Deadline& deadline);
+  // Begins a second connection to each neighbour of higher rank, at the first of these addresses
+  // without a first connection. It follows in poll(), and may fail. `addresses`: in rank order.
+  void connect_rails(const std::vector<std::vector<std::string>>& addresses);
   // poll() gives up neighbours without a proof after `bound`, at most 30 s from now.
   void set_proof_deadline(std::chrono::nanoseconds bound);
   // Every neighbour has proven the group's key, or is given up.
@@ -128,7 +131,10 @@ class ControlPlane {
   // control_connect.cc
   bool neighbour(int peer) const;
   bool listen_on(const std::string& address);
-  void start_connecting(int peer, const Listener& listener, bool second);
+  struct Attempt;
+  std::unique_ptr<Connection> start_connecting(int peer, const Listener& listener, int& error);
+  bool try_next(Attempt& attempt, int error);
+  void seek_missing();
   void begin(Connection& connection);
   void accept_waiting();
   bool accept_waiting(int listener);
@@ -164,7 +170,16 @@ class ControlPlane {
   bool warned_of_strangers_ = false, warned_of_descriptors_ = false;
   int refused_ = 0;  // connections of strangers
   std::string contact_, group_key_;
-  std::map<int, std::vector<Listener>> listeners_of_neighbours_;
+  std::map<int, std::vector<Listener>> listeners_of_neighbours_;  // the first one is in use
+  // A try whether a neighbour still listens, which has not connected yet.
+  struct Search {
+    size_t failed = 0;     // tries in a row, each at the next address
+    bool refused = false;  // one of them
+    ProcessDescriptor knock{};
+    Clock::time_point at = Clock::now(), begun = at;
+  };
+  bool listens_no_more(int peer, Search& search);
+  std::map<int, Search> searches_;
   std::vector<std::unique_ptr<Connection>> connections_;
   std::map<int, std::vector<std::string>>
       waiting_;  // records for neighbours that proved nothing yet

@@ -10,6 +10,7 @@
 #include <charconv>
 #include <climits>
 #include <cstring>
+#include <optional>
 #include <sstream>
 #include <utility>
 
@@ -29,6 +30,13 @@ constexpr auto kProofBound = std::chrono::seconds(10), kNeighbourBound = std::ch
 constexpr auto kMinStrangerAge = std::chrono::seconds(1);
 constexpr int kMaxStrangers = 64;
 constexpr auto kKnockBound = std::chrono::milliseconds(100);
+// For an answer of one of a neighbour's addresses, before the next one. Room for a lost packet.
+constexpr auto kTurn = std::chrono::milliseconds(1500);
+constexpr int kUnanswered = 3;  // peer timeouts without an answer of any address
+constexpr auto kLastAnswers = std::chrono::milliseconds(200);  // of others, after a failure
+constexpr auto kConnectPoll = std::chrono::milliseconds(100);
+// Between two looks whether a neighbour that has not connected yet still listens.
+constexpr auto kSearchTurn = std::chrono::milliseconds(300);
 
 [[noreturn]] void fail(const std::string& what) {
   const int error = errno;
@@ -39,8 +47,10 @@ constexpr auto kKnockBound = std::chrono::milliseconds(100);
 
 // A rank listens before it tells its contact. A killed rank also resets connections that it has not
 // accepted.
-[[noreturn]] void fail_to_connect(int rank, int peer, const std::string& contact, int error) {
-  const bool ended = error == ECONNREFUSED || error == ECONNRESET;
+bool refuses(int error) { return error == ECONNREFUSED || error == ECONNRESET; }
+
+Error error_of_connect(int rank, int peer, const std::string& contact, int error) {
+  const bool ended = refuses(error);
   const bool loopback = contact.starts_with("127.") || contact.starts_with("::1 ");
   std::string remedy = ended ? "its process has ended or given up, see its own log; or a firewall "
                                "rejects the port; or the address leads to another host"
@@ -49,11 +59,11 @@ constexpr auto kKnockBound = std::chrono::milliseconds(100);
                        "better address; see \"hetcomm topo\" there"
                      : ", choose the interface with HETCOMM_SOCKET_IFNAME";
   if (error == EADDRNOTAVAIL) remedy += std::string("; or ") + kFreePortRemedy;
-  throw Error(Status(ended ? Code::peer_failed : Code::transport,
-                     "rank " + std::to_string(rank) + " on " + host_name() +
-                         " cannot connect to rank " + std::to_string(peer) + " at " + contact +
-                         ": " + std::strerror(error) + "; " + remedy,
-                     rank, peer));
+  return Error(Status(ended ? Code::peer_failed : Code::transport,
+                      "rank " + std::to_string(rank) + " on " + host_name() +
+                          " cannot connect to rank " + std::to_string(peer) + " at " + contact +
+                          ": " + std::strerror(error) + "; " + remedy,
+                      rank, peer));
 }
 
 // "198.18.0.1 40123 198.18.1.1 40124"
@@ -107,19 +117,49 @@ bool ControlPlane::neighbour(int peer) const {
   return power_of_two(apart) || power_of_two(size_ - apart);
 }
 
-void ControlPlane::start_connecting(int peer, const Listener& listener, bool second) {
+// An attempt to connect to one neighbour, at one of its addresses after another.
+struct ControlPlane::Attempt {
+  int peer;
+  std::vector<Listener>* listeners;  // the one under way comes first
+  std::string first = listeners->front().text();
+  size_t failed = 0;  // listeners so far
+  int error = 0;      // of the first one, or of a later one that refused
+  std::unique_ptr<Connection> connection = nullptr;
+  Deadline turn{kTurn};
+};
+
+// Null with an error; null without one if this process has no descriptor.
+std::unique_ptr<ControlPlane::Connection> ControlPlane::start_connecting(int peer,
+                                                                         const Listener& listener,
+                                                                         int& error) {
   SocketAddress to(listener.address, listener.port);
   auto connection = std::make_unique<Connection>(
       Connection{to.make_socket(), Session::connecting(group_key_, rank_, peer)});
-  if (connection->descriptor < 0 && second) return;
-  if (connection->descriptor < 0) fail("cannot make a control connection");
-  const int descriptor = connection->descriptor;
-  connection->second = second;
-  const bool begun =
-      ::connect(descriptor, to.get(), to.length) == 0 || errno == EINPROGRESS || errno == EINTR;
-  if (!begun && second) return;
-  if (!begun) fail_to_connect(rank_, peer, listener.text(), errno);
-  connections_.push_back(std::move(connection));
+  error = 0;
+  if (connection->descriptor < 0) return nullptr;
+  if (::connect(connection->descriptor, to.get(), to.length) != 0 && errno != EINPROGRESS &&
+      errno != EINTR) {
+    error = errno;
+    return nullptr;
+  }
+  return connection;
+}
+
+// `error`: of the listener under way; 0 before the first one. False once all have failed.
+bool ControlPlane::try_next(Attempt& attempt, int error) {
+  attempt.connection.reset();
+  do {
+    if (error != 0) {
+      if (attempt.failed++ == 0 || refuses(error)) attempt.error = error;
+      if (attempt.failed >= attempt.listeners->size()) return false;
+      std::rotate(attempt.listeners->begin(), std::next(attempt.listeners->begin()),
+                  attempt.listeners->end());
+    }
+    attempt.turn = Deadline(kTurn);
+    attempt.connection = start_connecting(attempt.peer, attempt.listeners->front(), error);
+    if (!attempt.connection && error == 0) fail("cannot make a control connection");
+  } while (!attempt.connection);
+  return true;
 }
 
 void ControlPlane::begin(Connection& connection) {
@@ -132,58 +172,115 @@ void ControlPlane::begin(Connection& connection) {
 void ControlPlane::connect(const std::vector<Neighbour>& ranks, const std::string& group_key,
                            const Deadline& deadline) {
   group_key_ = group_key;
-  std::map<int, std::vector<Listener>>& listeners = listeners_of_neighbours_;
+  std::vector<Attempt> attempts;
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_ || !neighbour(peer)) continue;
     waiting_[peer];
-    std::vector<Listener>& all = listeners[peer] = listeners_of(peer, ranks[peer].contact);
-    if (peer < rank_) continue;
+    std::vector<Listener>& all = listeners_of_neighbours_[peer] =
+        listeners_of(peer, ranks[peer].contact);
     const auto first = std::find_if(all.begin(), all.end(), [&](const Listener& listener) {
       return listener.address == ranks[peer].first;
     });
     if (first != all.end()) std::rotate(all.begin(), first, std::next(first));
-    start_connecting(peer, all.front(), false);
+    if (peer < rank_) searches_[peer];
+    if (peer > rank_) attempts.push_back({peer, &all});
   }
-  std::vector<Connection*> waiting;
-  for (const auto& connection : connections_) waiting.push_back(connection.get());
-  auto named = [&](const Connection& connection) {
-    const int peer = connection.peer();
-    return "rank " + std::to_string(peer) + " at " + listeners[peer].front().text();
+  std::optional<Error> failure;  // of the first neighbour that cannot be reached
+  Deadline bound(std::min<std::chrono::nanoseconds>(deadline.left(), kUnanswered * peer_timeout_));
+  const auto go_on = [&](Attempt& attempt, int error) {
+    if (try_next(attempt, error) || failure) return;
+    failure = error_of_connect(rank_, attempt.peer, attempt.first, attempt.error);
+    bound = Deadline(kLastAnswers);
   };
-  while (!waiting.empty()) {
+  for (Attempt& attempt : attempts) go_on(attempt, 0);
+  while (std::erase_if(attempts, [](const Attempt& one) { return !one.connection; }),
+         !attempts.empty() && !bound.passed()) {
     std::vector<pollfd> wanted;
-    for (const Connection* one : waiting) wanted.push_back({one->descriptor, POLLOUT, 0});
-    const auto bound = std::min<int64_t>(deadline.left_ms().count(), INT_MAX);
-    const int ready = ::poll(wanted.data(), wanted.size(), static_cast<int>(bound));
-    if (ready < 0 && errno != EINTR) fail("cannot wait for control connections");
-    if (ready <= 0 && deadline.passed()) {
-      std::string names;
-      for (const Connection* one : waiting) names += (names.empty() ? "" : ", ") + named(*one);
-      throw Error(Code::timeout, names + (waiting.size() == 1 ? " does" : ": each does") +
-                                     " not answer; check that this host reaches it, or choose the "
-                                     "interface with HETCOMM_SOCKET_IFNAME");
+    for (const Attempt& one : attempts) wanted.push_back({one.connection->descriptor, POLLOUT, 0});
+    const auto wait = std::min<int64_t>(bound.left_ms().count(), kConnectPoll.count());
+    if (::poll(wanted.data(), wanted.size(), static_cast<int>(wait)) < 0 && errno != EINTR) {
+      fail("cannot wait for control connections");
     }
-    for (size_t i = 0; ready > 0 && i < wanted.size(); ++i) {
-      if (wanted[i].revents == 0) continue;
-      Connection& connection = *std::exchange(waiting[i], nullptr);
-      const int error = take_error(connection.descriptor);
-      const int peer = connection.peer();
-      if (error != 0) fail_to_connect(rank_, peer, listeners[peer].front().text(), error);
-      begin(connection);
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      Attempt& attempt = attempts[i];
+      const bool more = attempt.failed + 1 < attempt.listeners->size();
+      if (wanted[i].revents == 0) {
+        if (more && attempt.turn.passed()) go_on(attempt, ETIMEDOUT);
+      } else if (const int error = take_error(attempt.connection->descriptor); error != 0) {
+        go_on(attempt, error);
+      } else {
+        begin(*attempt.connection);
+        connections_.push_back(std::move(attempt.connection));
+      }
     }
-    std::erase(waiting, nullptr);
   }
-  for (const auto& [peer, all] : listeners) {
-    if (peer < rank_) continue;
-    const auto wanted = [&, &second = ranks[peer].second](const Listener& listener) {
-      return listener.address == second;
-    };
-    const auto found = std::find_if(all.begin() + 1, all.end(), wanted);
-    if (found != all.end()) start_connecting(peer, *found, true);
+  if (failure) throw Error(*failure);
+  if (attempts.empty()) return;
+  std::string names;
+  for (const Attempt& one : attempts) {
+    names += (names.empty() ? "rank " : ", rank ") + std::to_string(one.peer) + " at " +
+             one.listeners->front().text();
   }
-  for (const auto& connection : connections_) {
-    if (connection->second) begin(*connection);
+  throw Error(Code::timeout, names + (attempts.size() == 1 ? " does" : ": each does") +
+                                 " not answer; check that this host reaches it, or choose the "
+                                 "interface with HETCOMM_SOCKET_IFNAME");
+}
+
+void ControlPlane::connect_rails(const std::vector<std::vector<std::string>>& addresses) {
+  for (const auto& [peer, all] : listeners_of_neighbours_) {
+    for (const std::string& address : addresses[peer]) {
+      const auto found = std::find_if(all.begin() + 1, all.end(), [&](const Listener& listener) {
+        return listener.address == address;
+      });
+      if (peer < rank_ || found == all.end()) continue;
+      int error = 0;
+      if (auto connection = start_connecting(peer, *found, error)) {
+        connection->second = true;
+        begin(*connection);
+        connections_.push_back(std::move(connection));
+      }
+      break;
+    }
   }
+}
+
+// A neighbour of lower rank that ended before it connected to this rank listens no more.
+void ControlPlane::seek_missing() {
+  std::vector<int> ended;
+  for (auto& [peer, search] : searches_) {
+    if (waiting_.contains(peer) && listens_no_more(peer, search)) ended.push_back(peer);
+  }
+  for (int peer : ended) {
+    searches_.erase(peer);
+    waiting_.erase(peer);
+    owner_.on_lost(peer);
+  }
+}
+
+bool ControlPlane::listens_no_more(int peer, Search& search) {
+  const auto now = Clock::now();
+  std::vector<Listener>& listeners = listeners_of_neighbours_.at(peer);
+  int error = ETIMEDOUT;
+  if (search.knock >= 0) {
+    pollfd answer{search.knock, POLLOUT, 0};
+    const bool answered = ::poll(&answer, 1, 0) > 0;
+    if (!answered && now - search.at < kTurn) return false;
+    if (answered) error = take_error(search.knock);
+  } else {
+    if (now - search.at < kSearchTurn) return false;
+    search.at = now;
+    SocketAddress to(listeners.front().address, listeners.front().port);
+    search.knock = to.make_socket();
+    if (search.knock < 0) return false;
+    error = ::connect(search.knock, to.get(), to.length) == 0 ? 0 : errno;
+    if (error == EINPROGRESS) return false;
+  }
+  search.knock = ProcessDescriptor();
+  search.refused = error != 0 && (search.refused || refuses(error));
+  search.failed = error == 0 ? 0 : search.failed + 1;
+  std::rotate(listeners.begin(), listeners.begin() + (error == 0 ? 0 : 1), listeners.end());
+  const bool unanswered = now - search.begun > kUnanswered * peer_timeout_;
+  return search.failed >= listeners.size() && (search.refused || unanswered);
 }
 
 // Where the peer listens on the address of the other end.
@@ -220,7 +317,7 @@ void ControlPlane::take_answer(Connection& connection) {
 
 // A refusal is a sign of life, too.
 void ControlPlane::end_knock(Connection& connection, int error) {
-  if (error == 0 || error == ECONNREFUSED || error == ECONNRESET) {
+  if (error == 0 || refuses(error)) {
     connection.answered = Clock::now();
   }
   connection.knock = ProcessDescriptor();

@@ -58,12 +58,38 @@ void Health::watch(int descriptor) {
 
 void Health::begin(const std::vector<ControlPlane::Neighbour>& ranks, const std::string& group_key,
                    const Deadline& deadline) {
-  // No other thread uses the connections yet.
-  group_.control.connect(ranks, group_key, deadline);
+  Status failure;
+  try {
+    // No other thread uses the connections yet.
+    group_.control.connect(ranks, group_key, deadline);
+  } catch (const Error& error) {
+    failure = error.status();
+  }
+  {
+    std::lock_guard lock(group_.mutex);
+    group_.watching = true;
+    for (int descriptor : early_descriptors_) group_.executor.watch(descriptor);
+    early_descriptors_.clear();
+  }
+  group_.executor.wake_progress_thread();  // for the proofs
+  if (failure.ok()) return;
+  failed(failure);
+  throw Error(failure);
+}
+
+void Health::connect_rails(const std::vector<std::vector<std::string>>& addresses) {
   std::lock_guard lock(group_.mutex);
-  group_.watching = true;
-  for (int descriptor : early_descriptors_) group_.executor.watch(descriptor);
-  early_descriptors_.clear();
+  group_.control.connect_rails(addresses);
+}
+
+void Health::watch_rails(std::unique_ptr<RailWatch> rails) {
+  std::lock_guard lock(group_.mutex);
+  lost_rails_.watch(std::move(rails));
+}
+
+void Health::use_stripes(std::vector<OwnStripe> stripes) {
+  std::lock_guard lock(group_.mutex);
+  lost_rails_.use_stripes(std::move(stripes));
 }
 
 void Health::await_proofs(const Deadline& deadline) {
@@ -72,15 +98,35 @@ void Health::await_proofs(const Deadline& deadline) {
     // The rest is for the news of a failure.
     group_.control.set_proof_deadline(deadline.left() * 3 / 4);
   }
-  for (auto pause = kFirstPause; !deadline.passed(); pause = std::min(2 * pause, kLongestPause)) {
+  for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     poll();
     {
       std::lock_guard lock(group_.mutex);
-      if (!group_.watching || !group_.cause.ok()) return;
+      check(group_.cause);
       if (group_.control.proven() && group_.lost.empty()) return;
+    }
+    if (deadline.passed()) {
+      throw Error(Code::timeout,
+                  "control connections: not all neighbours have proven the group's "
+                  "key in time; see whether all ranks run");
     }
     std::this_thread::sleep_for(pause);
   }
+}
+
+Status Health::cause() {
+  std::lock_guard lock(group_.mutex);
+  return group_.cause;
+}
+
+void Health::give_up(const Status& failure) {
+  failed(failure);
+  tell_failure();
+}
+
+void Health::complete() {
+  std::lock_guard lock(group_.mutex);
+  complete_ = true;
 }
 
 bool Health::member() {
@@ -134,22 +180,28 @@ void Health::end() {
 }
 
 void Health::poll() {
+  bool complete;
   {
     std::lock_guard lock(group_.mutex);
     if (!group_.active()) return;
+    complete = complete_;
     group_.control.poll();
     silence_.check();  // the first check, because it sends this rank's heartbeats
     flood_failure();
     calls_.check_disputes();
     calls_.flood_refusal();
     check_lost();
-    lost_rails_.check();
-    if (const auto stalled = calls_.check_stalls()) inquiries_.ask_before_timeout(*stalled);
-    inquiries_.ask_after_failure();
+    if (complete) {
+      lost_rails_.check();
+      if (const auto stalled = calls_.check_stalls()) inquiries_.ask_before_timeout(*stalled);
+      inquiries_.ask_after_failure();
+    }
   }
   deliver();
-  decide_trials();
-  look_at_pace();
+  if (complete) {
+    decide_trials();
+    look_at_pace();
+  }
   inquiries_.finish(false);
 }
 

@@ -43,17 +43,22 @@ class Health : public Monitor, private ControlPlane::Owner {
   // See ControlPlane::listen_at().
   void listen_at(const std::string& address) { group_.control.listen_at(address); }
   const std::string& contact() const { return group_.control.contact(); }
-  // Connects to the neighbours, and begins to watch.
+  // Connects to the neighbours, and begins to watch. Throws Error, of which the other ranks learn.
   void begin(const std::vector<ControlPlane::Neighbour>& ranks, const std::string& group_key,
              const Deadline& deadline);
-  // Polls until all neighbours have proven the group's key, or the group has failed. A neighbour
-  // that stops before its proof cannot be told from a dead one.
+  // A second connection to each neighbour; see ControlPlane::connect_rails().
+  void connect_rails(const std::vector<std::vector<std::string>>& addresses);
+  // Returns once all neighbours have proven the group's key. Throws Error if the group fails
+  // before. A neighbour that stops before its proof cannot be told from a dead one.
   void await_proofs(const Deadline& deadline);
-  // The next three come before begin().
-  void share_host();  // all ranks of the group are on one host
-  // Watches the networks of the rails, too.
-  void watch_rails(std::unique_ptr<RailWatch> rails) { lost_rails_.watch(std::move(rails)); }
-  void use_stripes(std::vector<OwnStripe> stripes) { lost_rails_.use_stripes(std::move(stripes)); }
+  Status cause();                       // the first failure that this rank knows; ok without one
+  void give_up(const Status& failure);  // tells the failure, which ends set-up
+  // Set-up has succeeded: from now on the watch over rails, calls and pace counts, too.
+  void complete();
+  void share_host();  // all ranks of the group are on one host; comes before begin()
+  // Watches the networks of the rails, too. Both come before complete().
+  void watch_rails(std::unique_ptr<RailWatch> rails);
+  void use_stripes(std::vector<OwnStripe> stripes);
   // record() and report_refusal() do not wait under this lock. The executor's lock comes after it.
   using Lock = std::unique_lock<std::recursive_mutex>;
   Lock try_lock() { return Lock(group_.mutex, std::try_to_lock); }
@@ -77,7 +82,7 @@ class Health : public Monitor, private ControlPlane::Owner {
   // or within this call: when all have answered, or after a second with what came by then.
   // Thread-safe; without any lock.
   void inquire(const std::string& why, const Inquiry& inquiry, Inquiries::Done done);
-  // Looks for stragglers and slow paths every so often, on rank 0. Comes before begin().
+  // Looks for stragglers and slow paths every so often, on rank 0. Comes before complete().
   void watch_pace(Predicted predicted, std::chrono::nanoseconds period);
   GroupTotals totals();
   bool member();  // this rank has not left the group
@@ -112,6 +117,7 @@ class Health : public Monitor, private ControlPlane::Owner {
   std::vector<int> early_descriptors_;
   WatchedGroup group_;               // its mutex guards the parts, and the following flags
   std::chrono::milliseconds grace_;  // after a connection has ended without a goodbye
+  bool complete_ = false;
   bool flooded_failure_ = false;
   bool delivered_ = false;  // the cause, to the executor
   SilenceWatch silence_;

@@ -116,12 +116,120 @@ def test_a_stopped_torch_store_does_not_hang() -> None:
         process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # until then a thread may still answer
         for _ in range(2):
-            with pytest.raises(hetcomm.TimeoutError, match="the store does not answer"):
+            with pytest.raises(hetcomm.TimeoutError, match=r"store at .* does not answer"):
                 store.get("key", timedelta(seconds=0.2))
-        with pytest.raises(hetcomm.TimeoutError, match="the store does not answer"):
+        with pytest.raises(hetcomm.TimeoutError, match=r"store at .* does not answer"):
             store.set("key", b"")
         process.send_signal(signal.SIGCONT)
         assert store.get("key", timedelta(seconds=BOUND)) == b"value"
+
+
+class StuckStore(_core.Store):
+    """A user's own store, whose server stands still."""
+
+    def set(self, key: str, value: bytes) -> None:
+        time.sleep(BOUND)
+
+    def get(self, key: str, timeout: timedelta) -> bytes:
+        raise AssertionError("nothing was set")
+
+
+def torch_group(store: Any, timeout: float) -> Any:
+    """A group of torch's own, by hand."""
+    from hetcomm.backend import ProcessGroupHetcomm
+
+    return ProcessGroupHetcomm(store, 0, 2, timedelta(seconds=timeout))
+
+
+def lone(store: Any, timeout: float) -> Any:
+    """Rank 0 of 2."""
+    return hetcomm.Communicator.from_store(store, 0, 2, timeout=timeout)
+
+
+@pytest.mark.parametrize("when", ["before", "amid"])
+@pytest.mark.parametrize("kind", ["tcp", "torch", "torch group", "own"])
+def test_a_stopped_store_ends_set_up_in_time(kind: str, when: str) -> None:
+    """A call lasts its timeout plus 5 s at most, and the error names the store."""
+    program = SERVER if kind == "tcp" else TORCH_SERVER
+    with served(program=program) as (port, process):
+        store, named = StuckStore(), "the store does not answer"
+        if kind == "tcp":
+            store = hetcomm.TcpStore("127.0.0.1", port, timeout=60.0)
+        elif kind.startswith("torch"):
+            torch = pytest.importorskip("torch")
+            store = torch.distributed.TCPStore("127.0.0.1", port)
+            # torch's threads that wait for the server outlive the test.
+        if kind != "own":
+            named = f"store at 127.0.0.1:{port} does not answer"
+        stopping = threading.Timer(
+            0.0 if when == "before" else 1.0, process.send_signal, (signal.SIGSTOP,)
+        )
+        stopping.start()
+        if when == "before":
+            stopping.join()
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        begin = time.monotonic()
+        with pytest.raises(hetcomm.TimeoutError) as error:
+            (torch_group if kind == "torch group" else lone)(store, 3.0)
+        assert time.monotonic() - begin < 3.0 + 5.0
+        stopping.join()
+        assert named in str(error.value), error.value
+        assert "did not come" not in str(error.value), error.value
+
+
+def test_a_stopped_store_ends_calls_of_commands_in_time() -> None:
+    """Commands such as doctor and topo call the store themselves."""
+    with served() as (port, process):
+        store = hetcomm.TcpStore("127.0.0.1", port, timeout=2.0)
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        for call in (
+            lambda: store.set("key", b"value"),
+            lambda: store.get("key", timedelta(seconds=2.0)),
+            lambda: hetcomm.TcpStore("127.0.0.1", port, timeout=2.0),
+        ):
+            begin = time.monotonic()
+            with pytest.raises(hetcomm.TimeoutError, match=f"the store at 127.0.0.1:{port}"):
+                call()
+            assert time.monotonic() - begin < 2.0 + 5.0
+
+
+# Joins a group as rank 1, and dies before it publishes anything.
+DYING = """
+import os, signal, sys
+import hetcomm
+class Dying(hetcomm.TcpStore):
+    def set(self, key, value):
+        os.kill(os.getpid(), signal.SIGKILL)
+hetcomm.Communicator(Dying("127.0.0.1", int(sys.argv[1])), 1, 2, name="lone")
+"""
+
+
+def test_a_client_of_our_store_that_dies_before_it_joins_is_named() -> None:
+    with served() as (port, _):
+        dying = subprocess.Popen([sys.executable, "-P", "-c", DYING, str(port)])
+        store, begin = hetcomm.TcpStore("127.0.0.1", port), time.monotonic()
+        with pytest.raises(hetcomm.PeerFailedError, match=r"rank 1 .*its process ended") as error:
+            hetcomm.Communicator(store, 0, 2, name="lone", timeout=60.0)
+        assert error.value.peer == 1 and time.monotonic() - begin < 20
+        dying.wait()
+
+
+def test_a_will_ends_with_its_client() -> None:
+    with served() as (port, _):
+        reader = hetcomm.TcpStore("127.0.0.1", port)
+        for withdrawn in (True, False):
+            code = f"""
+import hetcomm, os
+store = hetcomm.TcpStore("127.0.0.1", {port})
+store.leave_will("will {withdrawn}", b"value")
+if {withdrawn}: store.withdraw_will("will {withdrawn}")
+os._exit(0)
+"""
+            subprocess.run([sys.executable, "-P", "-c", code], check=True, timeout=BOUND)
+        assert reader.get("will False", timedelta(seconds=BOUND)) == b"value"
+        with pytest.raises(hetcomm.TimeoutError):
+            reader.get("will True", timedelta(seconds=0.5))
 
 
 def test_a_server_without_descriptors_refuses_with_a_reason() -> None:

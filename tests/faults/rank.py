@@ -2,7 +2,9 @@
 
 Usage: rank.py core|array|torch FOLDER RANK SIZE TIMEOUT [PORT]. With SPARE_DESCRIPTORS in the
 environment the rank has this many descriptors left when it joins. With TOGETHER all ranks begin to
-join at the same time, however long each takes to start. A line is a JSON list, a method of Rank and
+join at the same time, however long each takes to start. With DIES_AFTER=named a rank of the core
+dies as soon as it has published this key. With STORE_PORT ranks of the core meet in the TcpStore of
+this port instead of files. A line is a JSON list, a method of Rank and
 its arguments. The answer is {"value": ...}, or {"error": type, "text": ..., "peer": ...}.
 """
 
@@ -11,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import sys
 import time
 from datetime import timedelta
@@ -36,6 +39,8 @@ class FileStore(_core.Store):
         incomplete = path.with_name(f"{path.name}.{os.getpid()}")
         incomplete.write_bytes(value)
         incomplete.rename(path)
+        if key.split("/")[0] == os.environ.get("DIES_AFTER"):
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def get(self, key: str, timeout: timedelta) -> bytes:
         path = self.folder / key.replace("/", "-")
@@ -55,9 +60,16 @@ class CoreRank(Rank):
         self.communicator = self.groups["first"]
 
     def join(self, name: str, timeout: float) -> _core.Communicator:
+        return _core.Communicator(self.store(name), self.rank, self.size, timeout, name)
+
+    def store(self, name: str) -> _core.Store:
+        if port := os.environ.get("STORE_PORT"):
+            from hetcomm import PrefixStore, TcpStore
+
+            return PrefixStore(TcpStore("127.0.0.1", int(port)), f"{name}/")
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
-        return _core.Communicator(FileStore(folder), self.rank, self.size, timeout, name)
+        return FileStore(folder)
 
     def use(self, name: str, timeout: float = 0.0) -> None:
         """Later orders use the group of this name, which is made at its first use."""

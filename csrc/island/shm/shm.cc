@@ -22,6 +22,9 @@ constexpr size_t kLargestSlot = 128 << 10;  // larger slots fall out of the seco
 // Stages of set-up, see MemberState::attached.
 constexpr uint64_t kIntroduced = 1;
 constexpr uint64_t kProbed = 2;
+// How often set-up asks for another rank's failure, and how long each question takes.
+constexpr std::chrono::seconds kFailureInterval(1);
+constexpr std::chrono::milliseconds kFailureBound(50);
 
 size_t smallest_slot(const ShmOptions& options) {
   return std::max<size_t>(4096, size_t{64} * options.members);  // one line for every peer
@@ -94,10 +97,11 @@ class ShmIsland final : public Island {
   void attach();
   void join(Deadline deadline);
   void await(uint64_t stage, Deadline deadline);
+  void check_failure(Deadline& next) const;
   std::vector<int> missing(uint64_t stage) const;  // members that have not reached the stage
   Status given_up(const Segment::Poison& poison) const;
 
-  const ShmOptions options_;
+  ShmOptions options_;
   std::shared_ptr<Handover> handover_;  // during set-up, in the process that made the memory
   Segment segment_;
   Doorbell doorbell_;
@@ -163,18 +167,27 @@ void ShmIsland::join(Deadline deadline) {
   segment_.member(options_.member).attached.store(kProbed, std::memory_order_release);
   await(kProbed, deadline);
   peers_.conclude();
+  options_.failure = nullptr;  // of the set-up
   for (int lane = 0; lane < options_.lanes; ++lane) {
     lanes_.push_back(std::make_unique<Lane>(segment_, doorbell_, peers_, options_, lane));
   }
 }
 
+void ShmIsland::check_failure(Deadline& next) const {
+  if (!options_.failure || !next.passed()) return;
+  check(options_.failure(Deadline(kFailureBound)));
+  next = Deadline(kFailureInterval);
+}
+
 void ShmIsland::await(uint64_t stage, Deadline deadline) {
+  Deadline next_question(kFailureInterval);
   auto pause = std::chrono::microseconds(50);
   const int self = options_.rank(options_.member);
   for (std::vector<int> members; !(members = missing(stage)).empty();) {
     if (handover_ != nullptr) handover_->serve();
     const Segment::Poison poison = segment_.poisoned();
     if (poison.by >= 0) throw Error(given_up(poison));
+    check_failure(next_question);
     if (deadline.passed()) {
       segment_.poison(options_.member, members.front());
       std::vector<int> ranks;

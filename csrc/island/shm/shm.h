@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/status.h"
 #include "island/island.h"
 
 namespace hetcomm {
@@ -25,6 +26,9 @@ struct ShmOptions {
   std::function<std::string(const CallDescriptor&)> describe_call;
   // Ends the poll of a sleeping member; called from progress() and abandon().
   std::function<void(int member)> wake;
+
+  // The failure of a rank, for set-up; ok if none is known by the deadline.
+  std::function<Status(const Deadline&)> failure;
 
   int rank(int member) const { return ranks.empty() ? member : ranks[member]; }
 };
