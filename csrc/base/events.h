@@ -6,25 +6,24 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/descriptor.h"
 #include "base/status.h"
+#include "base/system_text.h"
 
 namespace hetcomm {
 
 // Owns the descriptor that a system call returned. Throws Error(transport) if the call failed.
 inline Descriptor own_descriptor(int descriptor, const char* what) {
   if (descriptor >= 0) return Descriptor(descriptor);
-  const int error = errno;
-  const bool refused = error == EPERM || error == EACCES || error == ENOSYS;
+  const bool refused = errno == EPERM || errno == EACCES || errno == ENOSYS;
   throw Error(Code::transport,
-              std::string("cannot make ") + what + ": " + std::strerror(error) +
-                  (refused ? "; see what refuses the system call, such as a seccomp filter"
-                           : "; raise the descriptor limit (ulimit -n)"));
+              system_text("cannot make ", what, ": ", kReason,
+                          refused ? "; see what refuses the system call, such as a seccomp filter"
+                                  : "; raise the descriptor limit (ulimit -n)"));
 }
 
 // This process may still have so many descriptors; `what` needs them. Throws Error(transport).
@@ -33,10 +32,11 @@ inline void require_descriptors(int count, const std::string& what) {
   while (static_cast<int>(taken.size()) < count) {
     Descriptor next(eventfd(0, EFD_CLOEXEC));
     if (next < 0) {
+      const std::string why =
+          system_text(": ", kReason, "; raise the descriptor limit (ulimit -n)");
       throw Error(Code::transport, what + ": expected " + std::to_string(count) +
                                        " free descriptors; got " + std::to_string(taken.size()) +
-                                       ": " + std::strerror(errno) +
-                                       "; raise the descriptor limit (ulimit -n)");
+                                       why);
     }
     taken.push_back(std::move(next));
   }
@@ -53,7 +53,7 @@ inline void add_to_epoll(int epoll, int descriptor, uint32_t events = EPOLLIN) {
   event.data.fd = descriptor;
   if (epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) == 0) return;
   const char* remedy = errno == ENOSPC ? "; raise fs.epoll.max_user_watches" : "";
-  throw Error(Code::transport, std::string("epoll_ctl: ") + std::strerror(errno) + remedy);
+  throw Error(Code::transport, system_text("epoll_ctl: ", kReason, remedy));
 }
 
 // A descriptor that turns readable when signalled, until cleared.

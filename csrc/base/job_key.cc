@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
 #include "base/config.h"
 #include "base/descriptor.h"
 #include "base/status.h"
+#include "base/system_text.h"
 
 namespace hetcomm {
 namespace {
@@ -44,16 +44,16 @@ void check_permissions(const std::string& source, const struct stat& found) {
 std::string read_file(const std::string& path) {
   const std::string source = std::string(kFileVariable) + "=" + path;
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file < 0) refuse(source, std::string(std::strerror(errno)) + "; " + kRemedy);
+  if (file < 0) refuse(source, system_text(kReason, "; ", kRemedy));
   struct stat found{};
-  if (fstat(file, &found) != 0) refuse(source, std::strerror(errno));
+  if (fstat(file, &found) != 0) refuse(source, system_text(kReason));
   check_permissions(source, found);
   std::string text(kMostBytes + 1, '\0');
   size_t length = 0;
   while (length < text.size()) {
     const ssize_t got = read(file, text.data() + length, text.size() - length);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) refuse(source, std::strerror(errno));
+    if (got < 0) refuse(source, system_text(kReason));
     if (got == 0) break;
     length += static_cast<size_t>(got);
   }

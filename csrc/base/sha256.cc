@@ -7,9 +7,9 @@
 #include <bit>
 #include <cerrno>
 #include <cstdint>
-#include <cstring>
 
 #include "base/status.h"
+#include "base/system_text.h"
 
 namespace hetcomm {
 namespace {
@@ -110,8 +110,7 @@ std::string random_bytes(size_t count) {
     const ssize_t got = getrandom(bytes.data() + done, count - done, 0);
     if (got > 0) done += static_cast<size_t>(got);
     if (got < 0 && errno != EINTR) {
-      throw Error(Code::transport,
-                  std::string("the kernel gives no random bytes: ") + std::strerror(errno));
+      throw Error(Code::transport, system_text("the kernel gives no random bytes: ", kReason));
     }
   }
   return bytes;

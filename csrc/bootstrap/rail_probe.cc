@@ -8,6 +8,7 @@
 #include <deque>
 #include <utility>
 
+#include "base/system_text.h"
 #include "health/socket_address.h"
 #include "topology/rails.h"
 
@@ -51,7 +52,7 @@ class Probe {
       return true;
     }
     if (descriptor_ >= 0 && errno == EINPROGRESS) return false;
-    rail_.why = std::strerror(errno);
+    rail_.why = system_text(kReason);
     return true;
   }
   // True if the probe has ended. `ready`: poll() reported an event.

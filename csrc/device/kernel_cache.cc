@@ -7,7 +7,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <optional>
 
@@ -17,6 +16,7 @@
 #include "base/log.h"
 #include "base/packing.h"
 #include "base/status.h"
+#include "base/system_text.h"
 
 namespace hetcomm {
 namespace {
@@ -101,7 +101,7 @@ void write(const std::string& path, const std::string& bytes) {
     if (put > 0) done += static_cast<size_t>(put);
   }
   if (file >= 0 && done == bytes.size() && std::rename(beside.c_str(), path.c_str()) == 0) return;
-  warn(path, std::strerror(errno));
+  warn(path, system_text(kReason));
   unlink(beside.c_str());
 }
 

@@ -17,6 +17,7 @@
 #include "base/config.h"
 #include "base/free_port_remedy.h"
 #include "base/log.h"
+#include "base/system_text.h"
 #include "health/control.h"
 #include "health/socket_address.h"
 
@@ -38,11 +39,11 @@ constexpr auto kConnectPoll = std::chrono::milliseconds(100);
 // Between two looks whether a neighbour that has not connected yet still listens.
 constexpr auto kSearchTurn = std::chrono::milliseconds(300);
 
-[[noreturn]] void fail(const std::string& what) {
-  const int error = errno;
-  throw Error(Code::transport,
-              what + ": " + std::strerror(error) +
-                  (error == EADDRINUSE ? std::string("; ") + kFreePortRemedy : ""));
+template <typename... Parts>
+[[noreturn]] void fail(const Parts&... what) {
+  const bool in_use = errno == EADDRINUSE;
+  throw Error(Code::transport, system_text(what..., ": ", kReason, in_use ? "; " : "",
+                                           in_use ? kFreePortRemedy : ""));
 }
 
 // A rank listens before it tells its contact. A killed rank also resets connections that it has not
@@ -92,7 +93,7 @@ void set_no_delay(int descriptor) {
 
 ControlPlane::ControlPlane(int rank, int size, const std::string& address, Owner& owner)
     : rank_(rank), size_(size), owner_(owner) {
-  if (!listen_on(address)) fail("cannot listen for control connections on " + address);
+  if (!listen_on(address)) fail("cannot listen for control connections on ", address);
 }
 
 void ControlPlane::listen_at(const std::string& address) { listen_on(address); }
@@ -374,8 +375,9 @@ bool ControlPlane::accept_waiting(int listener) {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
       if (errno == EINTR || errno == ECONNABORTED) continue;
       warn_once(warned_of_descriptors_,
-                "cannot accept control connections: " + std::string(std::strerror(errno)) +
-                    "; tries again twice a second; raise the descriptor limit (ulimit -n)");
+                system_text("cannot accept control connections: ", kReason,
+                            "; tries again twice a second; raise the descriptor limit (ulimit "
+                            "-n)"));
       if (!drop_oldest_stranger()) break;
       ++dropped;
       continue;

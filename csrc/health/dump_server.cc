@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "base/process_descriptor.h"
+#include "base/system_text.h"
 #include "health/dump.h"
 
 namespace hetcomm {
@@ -46,8 +47,7 @@ class DumpServer : public Monitor {
     listener_ = ProcessDescriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (listener_ < 0 || bind(listener_, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
         listen(listener_, kMostClients) != 0) {
-      throw Error(Code::transport,
-                  std::string("cannot listen for hetcomm dump: ") + std::strerror(errno));
+      throw Error(Code::transport, system_text("cannot listen for hetcomm dump: ", kReason));
     }
     executor_.watch(listener_);
   }

@@ -6,15 +6,14 @@
 #include <sys/socket.h>
 
 #include <bit>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <fstream>
 #include <memory>
 #include <sstream>
 
 #include "base/config.h"
 #include "base/status.h"
+#include "base/system_text.h"
 #include "base/text.h"
 #include "topology/sysfs.h"
 
@@ -54,9 +53,9 @@ std::string address_text(const sockaddr* address, const sockaddr* mask) {
 std::map<std::string, std::string> read_addresses() {
   ifaddrs* head = nullptr;
   if (getifaddrs(&head) != 0) {
-    throw Error(Code::transport, std::string("cannot list this machine's network addresses: ") +
-                                     std::strerror(errno) +
-                                     "; check that the process may open netlink sockets");
+    throw Error(Code::transport,
+                system_text("cannot list this machine's network addresses: ", kReason,
+                            "; check that the process may open netlink sockets"));
   }
   std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(head, freeifaddrs);
   std::map<std::string, std::string> addresses;

@@ -5,12 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <climits>
-#include <cstring>
 
 #include "base/config.h"
 #include "base/status.h"
+#include "base/system_text.h"
 #include "topology/machine.h"
 #include "topology/sysfs.h"
 
@@ -20,10 +19,10 @@ namespace {
 struct stat facts_of(const char* path) {
   struct stat facts;
   if (stat(path, &facts) != 0) {
-    throw Error(Code::invalid_argument, std::string("cannot tell which host this is: ") + path +
-                                            ": " + std::strerror(errno) +
-                                            "; make it readable, or set HETCOMM_HOST_ID to a name "
-                                            "that only ranks sharing this machine's memory have");
+    throw Error(Code::invalid_argument,
+                system_text("cannot tell which host this is: ", path, ": ", kReason,
+                            "; make it readable, or set HETCOMM_HOST_ID to a name that only ranks "
+                            "sharing this machine's memory have"));
   }
   return facts;
 }

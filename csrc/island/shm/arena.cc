@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <iterator>
 #include <optional>
@@ -18,6 +17,7 @@
 #include "base/log.h"
 #include "base/page_size.h"
 #include "base/status.h"
+#include "base/system_text.h"
 #include "island/shm/memory_file.h"
 #include "island/shm/parts.h"
 
@@ -73,7 +73,7 @@ Arena::Arena() {
   descriptor_ = make_memory_file("hetcomm", static_cast<int64_t>(bytes_));
   struct stat found{};
   if (descriptor_ < 0 || fstat(descriptor_, &found) != 0) {
-    problem_ = std::string("no file in memory: ") + std::strerror(errno);
+    problem_ = system_text("no file in memory: ", kReason);
     descriptor_ = Descriptor();
     return;
   }
@@ -88,7 +88,7 @@ void Arena::map(size_t wanted) {
   void* mapped =
       mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor_, 0);
   if (mapped == MAP_FAILED) {
-    throw unavailable(wanted, std::string(std::strerror(errno)) + " for addresses (ulimit -v)");
+    throw unavailable(wanted, system_text(kReason, " for addresses (ulimit -v)"));
   }
   madvise(mapped, bytes_, MADV_HUGEPAGE);
   madvise(mapped, bytes_, MADV_DONTDUMP);

@@ -16,6 +16,7 @@
 #include "base/config.h"
 #include "base/fork.h"
 #include "base/status.h"
+#include "base/system_text.h"
 
 namespace hetcomm::shm {
 namespace {
@@ -54,9 +55,9 @@ struct Address {
 
 std::string abstract(const std::string& name) { return std::string(1, '\0') + name; }
 
-Error refused(const std::string& step) {
-  return Error(Code::vendor, "shared memory: " + step + ": " + std::strerror(errno) +
-                                 (errno == EMFILE ? "; raise ulimit -n" : ""));
+Error refused(const char* step) {
+  return Error(Code::vendor, system_text("shared memory: ", step, ": ", kReason,
+                                         errno == EMFILE ? "; raise ulimit -n" : ""));
 }
 
 // -1 and errno on failure.
@@ -232,7 +233,7 @@ Descriptor Handover::take(const std::string& name, int maker, const Deadline& de
   bound_waits(connection, deadline);
   if (!connect_to(connection, abstract(name))) {
     if (errno == EAGAIN) throw late(maker, deadline);  // the queue of the socket stays full
-    const std::string why = std::strerror(errno);
+    const std::string why = system_text(kReason);
     if (!connect_to(connection, kFolder + name)) throw gone(maker, why);
   }
   if (!of_this_user(connection)) throw gone(maker, "another user's process offers it");
@@ -243,7 +244,7 @@ Descriptor Handover::take(const std::string& name, int maker, const Deadline& de
     got = recvmsg(connection, &message.header, MSG_CMSG_CLOEXEC);
   } while (got < 0 && errno == EINTR && !deadline.passed());
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) throw late(maker, deadline);
-  if (got <= 0) throw gone(maker, got < 0 ? std::strerror(errno) : "it refused");
+  if (got <= 0) throw gone(maker, got < 0 ? system_text(kReason) : "it refused");
   const cmsghdr* beside = CMSG_FIRSTHDR(&message.header);
   if (beside == nullptr || beside->cmsg_type != SCM_RIGHTS) {
     throw Error(Code::transport, "shared memory: no descriptor came; raise ulimit -n");

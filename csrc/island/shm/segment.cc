@@ -10,6 +10,7 @@
 
 #include "base/config.h"
 #include "base/status.h"
+#include "base/system_text.h"
 #include "island/shm/memory_file.h"
 
 namespace hetcomm::shm {
@@ -95,7 +96,10 @@ Descriptor Segment::create(const Shape& shape) {
 
 Segment::Segment(int file) {
   struct stat found{};
-  if (fstat(file, &found) != 0) throw unusable("a file", std::strerror(errno));
+  if (fstat(file, &found) != 0) {
+    const std::string why = system_text(kReason);
+    throw unusable("a file", why);
+  }
   if (found.st_uid != geteuid()) {
     throw unusable("an owner of uid " + std::to_string(geteuid()),
                    "uid " + std::to_string(found.st_uid));
@@ -116,7 +120,8 @@ Segment::Segment(int file) {
   bytes_ = segment_bytes(shape_);
   void* mapped = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (mapped == MAP_FAILED) {
-    throw unusable(format_bytes(static_cast<int64_t>(bytes_)) + " to map", std::strerror(errno));
+    const std::string why = system_text(kReason);
+    throw unusable(format_bytes(static_cast<int64_t>(bytes_)) + " to map", why);
   }
   base_ = static_cast<std::byte*>(mapped);
 }

@@ -7,14 +7,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 
 #include "base/config.h"
 #include "base/joined.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/system_text.h"
 #include "transport/ucx/free_ports.h"
 
 namespace hetcomm {
@@ -161,13 +160,13 @@ std::string working_transports() {
   std::string why;
   const std::string folder = environment_variable("UCX_POSIX_DIR").value_or("/dev/shm");
   if (access(folder.c_str(), W_OK | X_OK) != 0) {
+    why += system_text("; ", folder, " cannot be written: ", kReason);
     refused.push_back("posix");
-    why += "; " + folder + " cannot be written: " + std::strerror(errno);
   }
   const int segment = shmget(IPC_PRIVATE, 1, IPC_CREAT | 0600);
   if (segment < 0) {
+    why += system_text("; the system refuses shmget(): ", kReason);
     refused.push_back("sysv");
-    why += std::string("; the system refuses shmget(): ") + std::strerror(errno);
   } else {
     shmctl(segment, IPC_RMID, nullptr);
   }
