@@ -4,14 +4,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <ctime>
 
 #include "base/config.h"
 #include "base/descriptor.h"
+#include "base/file_thread.h"
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/system_text.h"
 #include "base/text.h"
 #include "health/health.h"
 
@@ -48,7 +50,7 @@ void write_new_file(const std::string& path, const std::string& text, unsigned p
     written += static_cast<size_t>(some);
   }
   if (file >= 0 && written == text.size()) return;
-  throw Error(Code::transport, "cannot write \"" + path + "\": " + std::strerror(errno));
+  throw Error(Code::transport, system_text("cannot write \"", path, "\": ", kReason));
 }
 
 void add_to_dumps(const std::shared_ptr<Health>& group) {
@@ -111,23 +113,88 @@ std::string Dump::trace() const {
 
 bool dumps_to_files() { return setting("HETCOMM_DUMP").has_value(); }
 
+namespace {
+
+// The time for a dump's files. Then the log has the state of the ranks instead.
+constexpr auto kFileBound = std::chrono::seconds(3);
+constexpr size_t kMostDumps = 8;  // that are not written yet
+
+struct DumpFiles {
+  struct Unwritten {
+    std::shared_ptr<std::atomic<bool>> over = std::make_shared<std::atomic<bool>>(false);
+    std::string path, text;
+    int rank = -1;
+    Deadline deadline{kFileBound};
+  };
+  FileThread thread;
+  std::mutex mutex;  // guards the rest
+  std::vector<Unwritten> unwritten;
+  int dropped = 0;
+};
+
+void write_dump(const std::string& path, const GroupState& state, const std::string& text,
+                int rank) try {
+  write_new_file(path + ".txt", text, 0600);
+  write_new_file(path + ".trace.json", chrome_trace({state}), 0600);
+  log(LogLevel::warning,
+      "the state of all ranks of group \"" + state.group + "\" is in " + path +
+          ".txt, their last steps are in " + path + ".trace.json",
+      rank);
+} catch (const Error& error) {
+  log(LogLevel::warning, error.what() + std::string("; correct HETCOMM_DUMP\n") + text, rank);
+}
+
+}  // namespace
+
 void tell_of_failure(const GroupState& state, int rank) {
   const auto folder = setting("HETCOMM_DUMP");
   if (!folder) return log(LogLevel::warning, diagnosis(state), rank);
-  const std::string path = *folder + "/" + file_name(state);
-  try {
-    write_new_file(path + ".txt", diagnosis(state), 0600);
-    write_new_file(path + ".trace.json", chrome_trace({state}), 0600);
-    log(LogLevel::warning,
-        "the state of all ranks of group \"" + state.group + "\" is in " + path +
-            ".txt, their last "
-            "steps are in " +
-            path + ".trace.json",
-        rank);
-  } catch (const Error& error) {
-    log(LogLevel::warning,
-        error.what() + std::string("; correct HETCOMM_DUMP\n") + diagnosis(state), rank);
+  auto& files = of_process<DumpFiles>();
+  std::unique_lock lock(files.mutex);
+  DumpFiles::Unwritten dump{
+      .path = *folder + "/" + file_name(state), .text = diagnosis(state), .rank = rank};
+  const auto task = [=, over = dump.over] {
+    write_dump(dump.path, state, dump.text, rank);
+    *over = true;
+  };
+  if (files.thread.post(task, kMostDumps)) return files.unwritten.push_back(std::move(dump));
+  const int dropped = ++files.dropped;
+  lock.unlock();
+  log(LogLevel::warning,
+      "HETCOMM_DUMP: the file system still stands still; dumps left out: " +
+          std::to_string(dropped) + "\n" + dump.text,
+      rank);
+}
+
+void look_at_dumps() {
+  std::vector<DumpFiles::Unwritten> late;
+  auto& files = of_process<DumpFiles>();
+  {
+    std::lock_guard lock(files.mutex);
+    std::erase_if(files.unwritten, [&](DumpFiles::Unwritten& one) {
+      if (!*one.over && one.deadline.passed()) late.push_back(std::move(one));
+      return !one.over || *one.over;
+    });
   }
+  for (const auto& one : late) {
+    log(LogLevel::warning,
+        "HETCOMM_DUMP: \"" + one.path + ".txt\" is not written after " +
+            format_seconds(kFileBound) +
+            ": its file system stands still; mend it, or name another "
+            "folder\n" +
+            one.text,
+        one.rank);
+  }
+}
+
+void await_dumps() {
+  auto& files = of_process<DumpFiles>();
+  const auto waits = [&] {
+    look_at_dumps();
+    std::lock_guard lock(files.mutex);
+    return !files.unwritten.empty();
+  };
+  while (waits()) files.thread.wait(std::chrono::milliseconds(100));
 }
 
 }  // namespace hetcomm

@@ -41,7 +41,12 @@ class Dump {
 
 // Whether HETCOMM_DUMP names a folder for the dumps of failures.
 bool dumps_to_files();
-// Writes the state of a failed group and its trace into this folder. Logs the state without one.
+// Has the state of a failed group and its trace written into this folder, by a thread of its own.
+// Logs the state without a folder. Without any lock.
 void tell_of_failure(const GroupState& state, int rank);
+// Logs the states whose files are late: their file system stands still.
+void look_at_dumps();
+// Waits until all states are in files or in the log; bounded.
+void await_dumps();
 
 }  // namespace hetcomm

@@ -3,13 +3,15 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
+#include <atomic>
+#include <cstdio>
 #include <map>
 
 #include "base/config.h"
+#include "base/file_thread.h"
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/system_text.h"
 #include "base/text.h"
 #include "health/dump.h"
 #include "health/health.h"
@@ -20,6 +22,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kPeriod = 10s;
+constexpr auto kExitBound = 1s;  // for the file's end
 
 std::string label(const std::string& text) {
   std::string result;
@@ -134,25 +137,51 @@ class MetricsFile : public Monitor {
   void poll() override {
     if (Clock::now() < next_) return;
     next_ = Clock::now() + kPeriod;
-    const std::string incomplete = path_ + ".new";
-    unlink(incomplete.c_str());
-    write_new_file(incomplete, metrics(), 0644);
-    if (rename(incomplete.c_str(), path_.c_str()) == 0) return;
-    throw Error(Code::transport, "cannot rename \"" + incomplete + "\": " + std::strerror(errno));
+    if (!files_.wait(0ns)) {
+      if (left_out_++ > 0) return;
+      return log(LogLevel::warning, "HETCOMM_METRICS: \"" + path_ + "\" is not written after " +
+                                        format_seconds(kPeriod) +
+                                        ": its file system stands still; mend it, or name another "
+                                        "folder");
+    }
+    if (const int before = std::exchange(left_out_, 0)) {
+      log(LogLevel::warning, "HETCOMM_METRICS: the file system of \"" + path_ +
+                                 "\" goes on; files left out: " + std::to_string(before));
+    }
+    files_.post([path = path_, text = metrics(), warned = warned_] { write(path, text, *warned); },
+                1);
   }
 
-  void failed(const Status& status) override {
-    if (!std::exchange(warned_, true)) {
+  void failed(const Status& status) override { warn_once(status, *warned_); }
+
+  void remove() {
+    if (left_out_ > 0) return;  // the file system stands still
+    files_.post([path = path_] { unlink(path.c_str()); }, 2);
+    files_.wait(kExitBound);
+  }
+
+ private:
+  static void warn_once(const Status& status, std::atomic<bool>& warned) {
+    if (!warned.exchange(true)) {
       log(LogLevel::warning, status.text() + "; correct HETCOMM_METRICS");
     }
   }
+  static void write(const std::string& path, const std::string& text,
+                    std::atomic<bool>& warned) try {
+    const std::string incomplete = path + ".new";
+    unlink(incomplete.c_str());
+    write_new_file(incomplete, text, 0644);
+    if (rename(incomplete.c_str(), path.c_str()) == 0) return;
+    throw Error(Code::transport, system_text("cannot rename \"", incomplete, "\": ", kReason));
+  } catch (const Error& error) {
+    warn_once(error.status(), warned);
+  }
 
-  void remove() { unlink(path_.c_str()); }
-
- private:
   const std::string path_;
+  FileThread files_;
   Clock::time_point next_{};
-  bool warned_ = false;
+  int left_out_ = 0;
+  const std::shared_ptr<std::atomic<bool>> warned_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 struct Kept {

@@ -44,3 +44,31 @@ def test_a_reader_that_stands_still_stops_no_rank() -> None:
     assert lost and int(lost[1]) >= 20
     assert 'group "the last"' in log
     assert 'group "group 19"' not in log
+
+
+# Python ignores SIGPIPE, other programs do not.
+WITHOUT_READER = """
+import signal, sys
+from hetcomm import _core
+
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+sys.stdin.read(1)  # until the pipe has no reader
+_core.Communicator(_core.LocalStore(), 0, 1, 60.0, "the group").leave()
+print("done", flush=True)
+"""
+
+
+def test_a_log_without_a_reader_ends_no_program() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", WITHOUT_READER],
+        env={**os.environ, "HETCOMM_LOG_LEVEL": "info"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin and process.stdout and process.stderr
+        process.stderr.close()
+        process.stdin.close()
+        assert process.stdout.read() == "done\n"
+    assert process.returncode == 0

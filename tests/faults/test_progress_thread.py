@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
+import shims
 from abilities import need
 from job import NOTICE, Job, assert_first_cause_stays, errors_within
-
-COMPILER = os.environ.get("CXX", "g++")
 
 
 @pytest.fixture(scope="module")
 def no_memory(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The path of a library that makes allocations fail."""
+    """The value of LD_PRELOAD that makes allocations fail."""
     need("compiler")
-    library = tmp_path_factory.mktemp("no_memory") / "no_memory.so"
-    source = Path(__file__).with_name("no_memory.cc")
-    subprocess.run([COMPILER, "-shared", "-fPIC", "-o", library, source], check=True)
-    return str(library)
+    return shims.preloaded("no_memory", tmp_path_factory.mktemp("no_memory"))
 
 
 # A run that has not begun names its scratch: "no memory for". A later one says "no memory left".
@@ -32,8 +26,7 @@ NO_MEMORY = "no memory "
 def test_missing_memory_fails_the_group(
     tmp_path: Path, no_memory: str, hosts: str, count: int
 ) -> None:
-    preloaded = " ".join(filter(None, [no_memory, os.environ.get("LD_PRELOAD")]))
-    with Job(tmp_path, hosts, settings={0: {"LD_PRELOAD": preloaded}}) as job:
+    with Job(tmp_path, hosts, settings={0: {"LD_PRELOAD": no_memory}}) as job:
         job.do("all_reduce", 1000)
         job[0].do("submit", 1000)
         job[0].do("starve", count)
