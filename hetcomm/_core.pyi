@@ -10,6 +10,7 @@ class Error(RuntimeError):
     peer: int
     op: str
     step: int
+    failed_ranks: tuple[int, ...]
 
 class InvalidArgumentError(Error, ValueError): ...
 class TransportError(Error): ...

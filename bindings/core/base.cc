@@ -47,6 +47,7 @@ py::object exception_of(const Status& status) {
   error.attr("peer") = details.peer;
   error.attr("op") = details.op;
   error.attr("step") = details.step;
+  error.attr("failed_ranks") = py::tuple(py::cast(status.failed_ranks()));
   return error;
 }
 
@@ -54,10 +55,11 @@ void bind_base(py::module_& module) {
   base_error = PyErr_NewExceptionWithDoc(
       "hetcomm.Error",
       "Base of every hetcomm error. Attributes: rank (noticed the error), peer (is the cause), "
-      "op, step; -1 or empty if there is none.",
+      "op, step, failed_ranks (all that do not answer); -1 or empty if there is none.",
       PyExc_RuntimeError, nullptr);
   for (const char* name : {"rank", "peer", "step"}) py::setattr(base_error, name, py::int_(-1));
   py::setattr(base_error, "op", py::str());
+  py::setattr(base_error, "failed_ranks", py::tuple());
   module.add_object("Error", py::reinterpret_borrow<py::object>(base_error));
   const ExceptionRow rows[] = {
       {Code::invalid_argument, "InvalidArgumentError", PyExc_ValueError},
@@ -86,9 +88,9 @@ void bind_base(py::module_& module) {
   });
   // For hetcomm._torch, which cannot throw through this module's translator.
   module.def("exception_of", [](int code, const std::string& message, int rank, int peer,
-                                const std::string& op, int step) {
-    return exception_of(
-        Status(Status::Details{static_cast<Code>(code), message, rank, peer, op, step}));
+                                const std::string& op, int step, std::vector<int> failed) {
+    return exception_of(Status(Status::Details{static_cast<Code>(code), message, rank, peer, op,
+                                               step, std::move(failed)}));
   });
 
   py::enum_<Dtype> dtype(module, "Dtype");

@@ -1,6 +1,7 @@
 #include "torch/work.h"
 
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
 
 #include "python/caller.h"
@@ -29,7 +30,7 @@ void throw_python(const Status& status) {
     const py::object value =
         py::module_::import("hetcomm._core")
             .attr("exception_of")(static_cast<int>(details.code), details.message, details.rank,
-                                  details.peer, details.op, details.step);
+                                  details.peer, details.op, details.step, details.failed);
     PyErr_SetObject(py::type::of(value).ptr(), value.ptr());
     error.persist();
   }

@@ -2,11 +2,14 @@
 
 #include <pthread.h>
 
+#include <atomic>
+#include <memory>
 #include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
 
+#include "base/deadline.h"
 #include "base/status.h"
 
 namespace hetcomm {
@@ -27,5 +30,39 @@ std::thread start_thread(const char* name, Life life) {
                                   "the control group) or of addresses (ulimit -v)");
   }
 }
+
+// A thread whose end is awaited for a bounded time. Used by one thread.
+class BoundedThread {
+ public:
+  // Like start_thread().
+  template <typename Life>
+  void start(const char* name, Life life) {
+    thread_ = start_thread(name, [end = End(ended_), life = std::move(life)]() mutable { life(); });
+  }
+  bool started() const { return thread_.joinable(); }
+  // False if the thread has not ended by the deadline.
+  bool join(const Deadline& deadline) {
+    while (started() && !*ended_) {
+      if (deadline.passed()) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    if (started()) thread_.join();
+    return true;
+  }
+
+ private:
+  using Flag = std::shared_ptr<std::atomic<bool>>;
+  struct End {  // with the thread, however it ends
+    Flag ended;
+    explicit End(Flag flag) : ended(std::move(flag)) {}
+    End(End&&) = default;
+    ~End() {
+      if (ended) *ended = true;
+    }
+  };
+
+  Flag ended_ = std::make_shared<std::atomic<bool>>(false);
+  std::thread thread_;
+};
 
 }  // namespace hetcomm

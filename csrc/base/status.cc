@@ -1,6 +1,9 @@
 #include "base/status.h"
 
+#include <cxxabi.h>
+
 #include <new>
+#include <typeinfo>
 
 namespace hetcomm {
 namespace {
@@ -39,6 +42,28 @@ Status status_of(const std::exception& error) noexcept {
   } catch (const std::exception&) {
     return kNoMemory;
   }
+}
+
+Status status_of_caught() {
+  try {
+    throw;
+  } catch (const abi::__forced_unwind&) {
+    throw;
+  } catch (const std::exception& error) {
+    return status_of(error);
+  } catch (...) {
+    const std::type_info* const type = abi::__cxa_current_exception_type();
+    return Status(Code::aborted, std::string("an exception of the type ") +
+                                     (type == nullptr ? "of another language" : type->name()) +
+                                     " came from a library or a callback");
+  }
+}
+
+std::vector<int> Status::failed_ranks() const {
+  if (ok()) return {};
+  const Details& d = *details_;
+  if (d.failed.empty() && d.code == Code::peer_failed && d.peer >= 0) return {d.peer};
+  return d.failed;
 }
 
 std::string Status::text() const {

@@ -55,7 +55,12 @@ std::shared_ptr<Executor> process_executor(int number) {
 void stop_process_executors() {
   auto& executors = of_process<Executors>();
   std::lock_guard lock(executors.mutex);
-  for (const auto& [number, executor] : executors.all) executor->stop();
+  for (const auto& [number, executor] : executors.all) {
+    if (executor->stop()) continue;
+    log(LogLevel::warning,
+        "a thread of hetcomm stands still in a library or a file system; the process ends without "
+        "it");
+  }
   remove_metrics_file();
 }
 

@@ -51,7 +51,7 @@ Communicator::Communicator(std::unique_ptr<Group> group)
 Communicator::~Communicator() {
   process_exit::remove(this);
   leave();
-  if (group_->device && !mark_.inherited()) group_->device->trim();
+  if (group_->device && !stuck_ && !mark_.inherited()) group_->device->trim();
 }
 
 int Communicator::rank() const { return group_->rank; }
@@ -218,6 +218,10 @@ Status Communicator::failure() const {
   return group_->queue->failure;
 }
 
+Status Communicator::lost_among(const std::vector<int>& ranks) const {
+  return group_->health ? group_->health->lost_among(ranks) : Status();
+}
+
 Status Communicator::inherited_error() const {
   return Status(Code::invalid_argument,
                 "group \"" + group_->name + "\" belongs to process " + std::to_string(process_) +
@@ -229,10 +233,11 @@ Status Communicator::inherited_error() const {
 
 void Communicator::abort(const std::string& reason) {
   if (mark_.inherited()) return;
-  group_->executor->fail(
-      *group_->queue,
-      Status(Code::aborted, "rank " + std::to_string(rank()) + " aborted the group: " + reason,
-             rank(), rank()));
+  const Status why(Code::aborted,
+                   "rank " + std::to_string(rank()) + " aborted the group: " + reason, rank(),
+                   rank());
+  if (group_->executor->fail(*group_->queue, why, kLockBound)) return;
+  if (group_->health) group_->health->failed(why);  // tells the others, and tries again
 }
 
 std::string Communicator::path_to(int peer) const {

@@ -71,6 +71,8 @@ class Communicator {
   bool wait_until_idle(const Deadline& deadline);
   // The group's first failure, after which all operations fail; ok if there is none.
   Status failure() const;
+  // See Health::lost_among().
+  Status lost_among(const std::vector<int>& ranks) const;
   // Throws Error(invalid_argument) in a child of fork().
   void check_process() const {
     if (mark_.inherited()) [[unlikely]]
@@ -133,6 +135,7 @@ class Communicator {
   TraceRecorder recorder_;
   std::mutex leave_mutex_;
   bool left_ = false;
+  bool stuck_ = false;  // a thread that stands still keeps parts of the group
   const ProcessMark mark_;
   const int64_t process_;                                   // id of the process, for messages
   std::deque<std::shared_ptr<const Topology>> topologies_;  // all so far, for their readers

@@ -39,8 +39,8 @@ Status Work::timeout_error(std::chrono::nanoseconds after) const {
 
 bool Work::in_streams() const {
   if (run_->inherited()) return true;
-  const auto held = executor_->lock();
-  return run_->in_streams();
+  const auto held = executor_->lock_within(kLockBound);
+  return held && run_->in_streams();
 }
 
 bool Work::in_streams_within(std::chrono::nanoseconds time) const {
@@ -62,14 +62,14 @@ Status Work::block_stream(Stream stream) const {
 // Under the lock, because a receive from any rank changes its description with its sender.
 std::string Work::describe() const {
   if (run_->inherited()) return "an operation of another process";
-  const auto held = executor_->lock();
-  return run_->describe();
+  const auto held = executor_->lock_within(kLockBound);
+  return held ? run_->describe() : "an operation";
 }
 
 std::string Work::where() const {
   if (run_->inherited()) return "another process";
-  const auto held = executor_->lock();
-  return run_->where();
+  const auto held = executor_->lock_within(kLockBound);
+  return held ? run_->where() : "while a thread stands still inside a driver or UCX";
 }
 
 }  // namespace hetcomm

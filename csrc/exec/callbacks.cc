@@ -10,6 +10,7 @@
 
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/status.h"
 
 namespace hetcomm {
 namespace {
@@ -49,8 +50,8 @@ void serve(CallbackThreads& threads) {
 void run_logged(const std::function<void()>& task) {
   try {
     task();
-  } catch (const std::exception& error) {
-    log(LogLevel::error, std::string("a listener of an operation raised: ") + error.what());
+  } catch (...) {
+    log(LogLevel::error, "a listener of an operation raised: " + status_of_caught().text());
   }
 }
 

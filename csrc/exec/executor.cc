@@ -5,20 +5,22 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <random>
 
 #include "base/config.h"
 #include "base/events.h"
-#include "base/start_thread.h"
+#include "base/log.h"
+#include "base/system_text.h"
 #include "exec/callbacks.h"
 
 namespace hetcomm {
 namespace {
 
 constexpr int64_t kLibraryBound = 300;  // seconds
+// No turn of a thread takes so long, but in a library that stands still.
+constexpr auto kStopBound = std::chrono::seconds(5), kRemoveBound = std::chrono::seconds(5);
 
 sockaddr_un abstract_address(const std::string& name, socklen_t& length) {
   sockaddr_un address{};
@@ -47,30 +49,32 @@ Executor::Executor(std::unique_ptr<Transports> transports)
   socklen_t length;
   sockaddr_un address = abstract_address(wake_address_, length);
   if (bind(wake_socket_, reinterpret_cast<sockaddr*>(&address), length) != 0) {
-    throw Error(Code::transport,
-                std::string("cannot bind the wake-up socket: ") + std::strerror(errno));
+    throw Error(Code::transport, system_text("cannot bind the wake-up socket: ", kReason));
   }
   add_to_epoll(data_events_, wake_socket_);
   add_to_epoll(data_events_, completion_event_);
   add_to_epoll(control_events_, progress_event_);
-  thread_ = start_thread("hetcomm", [this] { loop(); });
+  thread_.start("hetcomm", [this] { loop(); });
 }
 
-void Executor::stop() {
-  stop_ = true;
-  wake_progress_thread();
-  if (thread_.joinable()) thread_.join();
+bool Executor::stop() {
+  const Deadline deadline(kStopBound);
   {
-    std::lock_guard lock(deputy_mutex_);
+    std::lock_guard lock(deputy_mutex_);  // no helper starts afterwards
+    stop_ = true;
     deputy_wanted_.notify_all();
     watcher_ends_.notify_all();
   }
-  for (std::thread* thread : {&deputy_, &watcher_}) {
-    if (thread->joinable()) thread->join();
-  }
+  wake_progress_thread();
+  bool all = true;
+  for (BoundedThread* thread : {&thread_, &deputy_, &watcher_}) all &= thread->join(deadline);
+  return all;
 }
 
-Executor::~Executor() { stop(); }
+// The threads use the executor.
+Executor::~Executor() {
+  while (!stop()) log(LogLevel::warning, "waits for a thread that stands still in a library");
+}
 
 void Executor::wake(const std::string& address) const {
   socklen_t length;
@@ -176,10 +180,11 @@ Completion::Aftermath Executor::announce(Completed& completed, const Run* awaite
   return own;
 }
 
-void Executor::fail(RunQueue& queue, const Status& status) {
+bool Executor::fail(RunQueue& queue, const Status& status, std::chrono::nanoseconds bound) {
   Completed completed;
   {
-    const auto held = lock();
+    const auto held = lock_within(bound);
+    if (!held) return false;
     if (queue.failure.ok()) queue.failure = status;
     if (queue.paths) progress_queue(queue, completed);
     Island* island = queue.paths ? queue.paths->island() : nullptr;  // none in set-up
@@ -188,6 +193,7 @@ void Executor::fail(RunQueue& queue, const Status& status) {
   announce(completed);
   if (const auto monitor = queue.monitor.lock()) monitor->tell_failure();  // also without runs
   wake_progress_thread();
+  return true;
 }
 
 void Executor::add(std::shared_ptr<Monitor> monitor) {
@@ -195,15 +201,29 @@ void Executor::add(std::shared_ptr<Monitor> monitor) {
   monitors_.push_back(std::move(monitor));
 }
 
-void Executor::watch(int descriptor) { add_to_epoll(control_events_, descriptor); }
+// The descriptor may be a stranger's.
+void Executor::watch(int descriptor) {
+  try {
+    add_to_epoll(control_events_, descriptor);
+  } catch (const Error& error) {
+    if (warned_of_watches_.exchange(true)) return;
+    log(LogLevel::warning, error.what() + std::string("; news may come half a second late"));
+  }
+}
 
 void Executor::unwatch(int descriptor) {
   epoll_ctl(control_events_, EPOLL_CTL_DEL, descriptor, nullptr);
 }
 
-void Executor::remove(const Monitor* monitor) {
-  std::lock_guard lock(monitor_mutex_);
+bool Executor::remove(const Monitor* monitor) {
+  const Deadline deadline(kRemoveBound);
+  std::unique_lock lock(monitor_mutex_, std::try_to_lock);
+  for (; !lock && !deadline.passed(); lock.try_lock()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  if (!lock) return false;
   std::erase_if(monitors_, [monitor](const auto& one) { return one.get() == monitor; });
+  return true;
 }
 
 void Executor::poll_by(Clock::time_point due) {

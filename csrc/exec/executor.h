@@ -9,10 +9,10 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/descriptor.h"
+#include "base/start_thread.h"
 #include "exec/numbers.h"
 #include "exec/run.h"
 #include "transport/transports.h"
@@ -68,6 +68,9 @@ class Monitor {
   virtual void tell_failure() {}
 };
 
+// For Executor::lock_within(): a library may stand still while it has the executor's lock.
+inline constexpr std::chrono::milliseconds kLockBound(200);
+
 // Runs plans. The executor owns all threads that progress runs. A thread that waits for one run
 // progresses all runs; the one progress thread does so while no thread waits. A waiting thread
 // spins briefly, then yields, then sleeps until the network, a neighbour in shared memory or
@@ -81,8 +84,9 @@ class Executor {
   ~Executor();
   Executor(const Executor&) = delete;
 
-  // Ends the progress thread; for process exit. Waiting threads still progress runs.
-  void stop();
+  // Ends the threads; for process exit. Waiting threads still progress runs. False if a thread
+  // stands still, as inside a library; it goes on with this executor.
+  bool stop();
 
   bool inherited() const { return mark_.inherited(); }  // by this process from its parent
   Transports& transports() { return *transports_; }     // mostly used under the lock, see there
@@ -92,7 +96,8 @@ class Executor {
   std::unique_lock<std::mutex> lock();
   // Empty if another thread has the lock.
   std::unique_lock<std::mutex> try_lock() { return {mutex_, std::try_to_lock}; }
-  // Empty if another thread keeps the lock so long, as inside a library that stands still.
+  // Like lock(), but empty if another thread keeps the lock so long, as inside a library that
+  // stands still.
   std::unique_lock<std::mutex> lock_within(std::chrono::nanoseconds time);
 
   // The address at which peers in shared memory wake this process.
@@ -126,17 +131,20 @@ class Executor {
   // Progresses all runs until the rest of `run` is in streams, or the deadline has passed; true if
   // it is.
   bool wait_in_streams(const Run& run, const Deadline& deadline);
-  // Fails every run of the queue, now and later, with the queue's first failure.
-  void fail(RunQueue& queue, const Status& status);
+  // Fails every run of the queue, now and later, with the queue's first failure. False, and without
+  // effect, if another thread keeps the lock so long.
+  bool fail(RunQueue& queue, const Status& status, std::chrono::nanoseconds bound);
   // Progresses all runs until `finished` holds or the deadline has passed; true if it holds.
   // `finished` is called under the lock.
   bool drain(const std::function<bool()>& finished, const Deadline& deadline);
 
   void add(std::shared_ptr<Monitor> monitor);
-  void watch(int descriptor);  // of a monitor
+  // Of a monitor. Regular polls serve a descriptor that the kernel does not watch.
+  void watch(int descriptor);
   void unwatch(int descriptor);
-  void remove(const Monitor* monitor);  // poll() neither runs nor starts again afterwards
-  void wake_progress_thread();          // the thread then polls everything
+  // poll() neither runs nor starts again afterwards. False if it stands still: it may go on later.
+  bool remove(const Monitor* monitor);
+  void wake_progress_thread();  // the thread then polls everything
   // The progress thread polls all monitors by then, even without news.
   void poll_by(Clock::time_point due);
 
@@ -237,11 +245,12 @@ class Executor {
   std::recursive_mutex monitor_mutex_;
   std::vector<std::shared_ptr<Monitor>> monitors_;
   std::atomic<bool> stop_{false};
-  std::thread thread_;
+  BoundedThread thread_;
   std::atomic<bool> in_library_{false};  // the progress thread is in a native library
   std::mutex deputy_mutex_;              // of the deputy's and the watcher's sleep
   std::condition_variable deputy_wanted_, watcher_ends_;
-  std::thread deputy_, watcher_;  // of ranks with a device
+  BoundedThread deputy_, watcher_;  // of ranks with a device
+  std::atomic<bool> warned_of_watches_{false};
 };
 
 }  // namespace hetcomm

@@ -2,7 +2,6 @@
 
 #include <sched.h>
 
-#include "base/start_thread.h"
 #include "exec/executor.h"
 
 namespace hetcomm {
@@ -68,8 +67,8 @@ void Executor::launch(RunQueue& queue, const std::function<void()>& call) {
 void Executor::start_helpers() {
   std::lock_guard lock(deputy_mutex_);
   if (stop_) return;
-  if (!deputy_.joinable()) deputy_ = start_thread("hetcomm-deputy", [this] { deputy_loop(); });
-  if (!watcher_.joinable()) watcher_ = start_thread("hetcomm-watcher", [this] { watcher_loop(); });
+  if (!deputy_.started()) deputy_.start("hetcomm-deputy", [this] { deputy_loop(); });
+  if (!watcher_.started()) watcher_.start("hetcomm-watcher", [this] { watcher_loop(); });
 }
 
 // Without a deputy, operations of other groups would stand still while no thread waits for them.

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <ctime>
 
@@ -18,34 +19,41 @@ using namespace std::chrono_literals;
 constexpr std::chrono::seconds kWarning = 10s;
 constexpr std::chrono::seconds kLongestAbsence = 5s;  // between two looks at the same call
 
-// The thread sanitizer of GCC 12 does not know std::timed_mutex.
-bool lock_for(std::mutex& mutex, std::chrono::seconds time) {
+// std::timed_mutex has the same wait. The thread sanitizer of GCC 12 only knows the wait by the
+// wall clock, which may be set back meanwhile.
+bool lock_for(std::mutex& mutex, std::chrono::nanoseconds time) {
+#ifdef __SANITIZE_THREAD__
+  constexpr clockid_t clock = CLOCK_REALTIME;
+#else
+  constexpr clockid_t clock = CLOCK_MONOTONIC;
+#endif
   timespec until{};
-  clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_sec += time.count();
+  clock_gettime(clock, &until);
+  const auto nanoseconds = until.tv_nsec + time % 1s / 1ns;
+  until.tv_sec += time / 1s + nanoseconds / 1'000'000'000;
+  until.tv_nsec = nanoseconds % 1'000'000'000;
+#ifdef __SANITIZE_THREAD__
   return pthread_mutex_timedlock(mutex.native_handle(), &until) == 0;
+#else
+  return pthread_mutex_clocklock(mutex.native_handle(), clock, &until) == 0;
+#endif
 }
 
 }  // namespace
 
-std::unique_lock<std::mutex> Executor::lock() {
-  if (std::unique_lock held(mutex_, std::try_to_lock); held) return held;
-  ++lock_waiters_;
-  while (!lock_for(mutex_, kLook)) look_at_lock();
-  --lock_waiters_;
-  return {mutex_, std::adopt_lock};
-}
+std::unique_lock<std::mutex> Executor::lock() { return lock_within(kLongestTimeout); }
 
 std::unique_lock<std::mutex> Executor::lock_within(std::chrono::nanoseconds time) {
+  if (std::unique_lock held(mutex_, std::try_to_lock); held) return held;
   const Deadline deadline(time);
-  std::unique_lock held(mutex_, std::try_to_lock);
   ++lock_waiters_;
-  while (!held && !deadline.passed()) {
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-    held = try_lock();
-  }
+  bool held = false;
+  do {
+    held = lock_for(mutex_, std::min<std::chrono::nanoseconds>(kLook, deadline.left()));
+    if (!held) look_at_lock();
+  } while (!held && !deadline.passed());
   --lock_waiters_;
-  return held;
+  return held ? std::unique_lock(mutex_, std::adopt_lock) : std::unique_lock<std::mutex>();
 }
 
 // Under the lock.

@@ -141,8 +141,8 @@ void Executor::activate_messages(RunQueue& queue) {
 bool Executor::progress_queue(RunQueue& queue, Completed& completed) {
   try {
     return try_progress(queue, completed);
-  } catch (const std::exception& error) {
-    fail_queue(queue, status_of(error), completed);
+  } catch (...) {
+    fail_queue(queue, status_of_caught(), completed);
     return true;
   }
 }
@@ -165,7 +165,8 @@ void Executor::fail_queue(RunQueue& queue, const Status& status, Completed& comp
       queue.active.pop_back();
       --runs_;
     }
-  } catch (const std::exception&) {  // the next round goes on
+  } catch (...) {  // the next round goes on
+    status_of_caught();
   }
 }
 
@@ -229,8 +230,8 @@ bool Executor::progress_transports() {
   try {
     if (transport_device_) transport_device_->enter();
     return transports_->progress();
-  } catch (const std::exception& error) {
-    const Status status = status_of(error);
+  } catch (...) {
+    const Status status = status_of_caught();
     for (auto& queue : queues_) {
       if (queue->failure.ok() && queue->paths->opened()) queue->failure = status;
     }

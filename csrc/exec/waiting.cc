@@ -39,6 +39,8 @@ constexpr auto kAlert = 50ms;
 constexpr auto kAlertPause = 1ms;
 // No sleep lasts longer. This bounds the delay of deadlines and of lost wake-ups.
 constexpr auto kLongestSleep = 10ms;
+// A thread whose deadline has passed still has a fair try at the lock.
+constexpr std::chrono::nanoseconds kShortestTry = 50ms;
 // Nothing wakes a thread when a device has finished, so the thread polls again after this time.
 constexpr std::chrono::nanoseconds kDeviceSleep = 50us;
 
@@ -169,8 +171,9 @@ Completion::Aftermath Executor::sleep(std::chrono::nanoseconds bound, const Run*
   }
   --sleepers_;
   {
-    const auto held = lock();
-    idle_rounds_ = 0;  // the next round polls the network
+    const auto held = lock_within(kLongestSleep);
+    if (!held) return {};  // the caller checks its deadline
+    idle_rounds_ = 0;      // the next round polls the network
     set_islands_sleeping(false);
     check_deadlines(completed);
   }
@@ -186,8 +189,7 @@ bool Executor::drain(const std::function<bool()>& finished, const Deadline& dead
   bool ended = false;
   Completed completed;
   for (uint32_t idle = 0;; ++idle) {
-    {
-      const auto held = lock();
+    if (const auto held = lock_within(std::max(deadline.left(), kShortestTry))) {
       idle_rounds_ = 0;
       if (progress_all(completed)) idle = 0;
       ended = finished();
@@ -214,8 +216,8 @@ void Executor::loop() {
 void Executor::safe_turn(Turns& turns) {
   try {
     turn(turns);
-  } catch (const std::exception& error) {  // no narrower handler caught it, so every group fails
-    const Status status = status_of(error);
+  } catch (...) {  // no narrower handler caught it, so every group fails
+    const Status status = status_of_caught();
     const auto held = lock();
     for (auto& queue : queues_) {
       if (queue->failure.ok()) queue->failure = status;
@@ -282,10 +284,12 @@ void Executor::poll_monitors() {
     const auto monitor = monitors_[i];  // poll() may remove the monitor
     try {
       monitor->poll();
-    } catch (const std::exception& error) {
+    } catch (...) {
+      const Status status = status_of_caught();
       try {
-        monitor->failed(status_of(error));
-      } catch (const std::exception&) {  // the next poll fails again
+        monitor->failed(status);
+      } catch (...) {  // the next poll fails again
+        status_of_caught();
       }
     }
   }

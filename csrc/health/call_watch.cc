@@ -66,8 +66,8 @@ void CallWatch::on_news(const RefusalNews& news) {
 }
 
 std::shared_ptr<Run> CallWatch::disputed_run() const {
-  const auto held = group_.executor.lock();
-  if (!group_.queue->disputed) return nullptr;
+  const auto held = group_.hold();
+  if (!held || !group_.queue->disputed) return nullptr;
   for (const auto& run : group_.queue->active) {
     if (run->disputed()) return run;
   }
@@ -92,8 +92,7 @@ bool CallWatch::compare(const PeerCall& theirs) {
   const CallDescriptor mine = calls_[call.sequence % kRemembered];
   if (mine.sequence != call.sequence || mine.same_call(call)) return true;
   std::string caller;
-  {
-    const auto held = group_.executor.lock();
+  if (const auto held = group_.hold()) {
     for (const auto& run : group_.queue->active) {
       if (run->lane() >= 0 && run->call().sequence == call.sequence) {
         caller = run->completion().caller();
@@ -142,7 +141,8 @@ bool CallWatch::awaits_departed(const Run& run) {
 std::shared_ptr<Run> CallWatch::check_stalls() {
   std::vector<std::shared_ptr<Run>> active;
   {
-    const auto held = group_.executor.lock();
+    const auto held = group_.hold();
+    if (!held) return nullptr;
     active = group_.queue->active;
     if (!group_.queue->pending.empty()) active.push_back(group_.queue->pending.front());
   }

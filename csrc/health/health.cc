@@ -3,10 +3,13 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <map>
 #include <thread>
+#include <utility>
 
 #include "base/log.h"
 #include "exec/callbacks.h"
+#include "health/dump.h"
 #include "health/pace_watch.h"
 
 namespace hetcomm {
@@ -14,11 +17,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// After this time a rank whose connection ended without a goodbye counts as dead. Until then a
-// kernel delivers what the rank has sent, and other ranks tell an earlier cause. On one host no
-// message is on a wire, so the time is only for ranks that wait for a processor.
-constexpr auto kGrace = 500ms;
-constexpr auto kGraceOnOneHost = 100ms;
 // A rank tells its neighbours of a failure, or its goodbye, before the process may end. A neighbour
 // whose host is gone never acknowledges the news.
 constexpr auto kTellBound = 250ms;
@@ -37,14 +35,12 @@ Overloaded(Functions...) -> Overloaded<Functions...>;
 Health::Health(Executor& executor, std::shared_ptr<RunQueue> queue, int rank, int size,
                const std::string& address)
     : group_(executor, std::move(queue), rank, size, address, *this),
-      grace_(kGrace),
       silence_(group_),
       calls_(group_),
       lost_rails_(group_),
       inquiries_(group_),
+      losses_(group_, calls_, inquiries_),
       figures_(group_) {}
-
-void Health::share_host() { grace_ = kGraceOnOneHost; }
 
 void Health::introduce(std::string group, std::vector<RankPlace> places) {
   std::lock_guard lock(group_.mutex);
@@ -134,6 +130,13 @@ bool Health::member() {
   return group_.active();
 }
 
+Status Health::lost_among(const std::vector<int>& ranks) {
+  std::lock_guard lock(group_.mutex);
+  const bool any = std::any_of(ranks.begin(), ranks.end(),
+                               [this](int rank) { return group_.lost.contains(rank); });
+  return any ? group_.losses() : Status();
+}
+
 // Without the mutex, because failing completes runs, and their listeners may take other locks.
 void Health::deliver() {
   Status cause;
@@ -143,7 +146,16 @@ void Health::deliver() {
     delivered_ = true;
     cause = group_.cause;
   }
-  group_.executor.fail(*group_.queue, cause);
+  if (group_.executor.fail(*group_.queue, cause, kLockBound)) return;
+  std::lock_guard lock(group_.mutex);
+  delivered_ = false;  // the next poll tries again
+  if (group_.active()) flood_once(cause);
+}
+
+void Health::flood_once(const Status& failure) {
+  if (std::exchange(flooded_failure_, true)) return;
+  group_.flood(FailureNews{failure});
+  log(LogLevel::info, failure.text(), group_.rank);
 }
 
 void Health::say_goodbye(const Deadline& deadline) {
@@ -185,12 +197,13 @@ void Health::poll() {
     std::lock_guard lock(group_.mutex);
     if (!group_.active()) return;
     complete = complete_;
+    group_.begin_poll();
     group_.control.poll();
     silence_.check();  // the first check, because it sends this rank's heartbeats
     flood_failure();
     calls_.check_disputes();
     calls_.flood_refusal();
-    check_lost();
+    losses_.check();
     if (complete) {
       lost_rails_.check();
       if (const auto stalled = calls_.check_stalls()) inquiries_.ask_before_timeout(*stalled);
@@ -203,6 +216,7 @@ void Health::poll() {
     look_at_pace();
   }
   inquiries_.finish(false);
+  look_at_dumps();
 }
 
 void Health::failed(const Status& status) {
@@ -236,11 +250,7 @@ void Health::await_delivery() {
   }
 }
 
-void Health::on_lost(int peer) {
-  if (group_.left(peer)) return;
-  group_.lost.emplace(peer, Clock::now());
-  group_.executor.poll_by(Clock::now() + grace_);  // for check_lost()
-}
+void Health::on_lost(int peer) { group_.tell_loss({.rank = peer}); }
 
 void Health::on_news(int origin, int from, bool flooded, const std::string& bytes) {
   const News news = unpack_news(bytes, origin, group_.size);
@@ -259,6 +269,7 @@ void Health::on_news(int origin, int from, bool flooded, const std::string& byte
                  [&](const Inquiry& one) { inquiries_.on_news(from, one); },
                  [&](const AnswerNews& one) { inquiries_.on_news(one); },
                  [&](const CulpritNews& one) { inquiries_.on_news(one); },
+                 [&](const LossNews& one) { group_.note_loss(one); },
              },
              news);
 }
@@ -290,20 +301,7 @@ void Health::flood_failure() {
     delivered_ = true;
     group_.fail(failure);
   }
-  if (flooded_failure_) return;
-  flooded_failure_ = true;
-  group_.flood(FailureNews{failure});
-  log(LogLevel::info, failure.text(), group_.rank);
-}
-
-void Health::check_lost() {
-  for (const auto& [peer, since] : group_.lost) {
-    if (Clock::now() - since < grace_) continue;
-    if (const auto disputed = calls_.disputed_run()) return group_.fail(disputed->dispute());
-    return group_.fail(Status(Code::peer_failed,
-                              "rank " + std::to_string(peer) + " " + kGone + "; see its own log",
-                              group_.rank, peer));
-  }
+  flood_once(failure);
 }
 
 bool Health::record(const CallDescriptor& call, size_t left_out) {
@@ -337,18 +335,18 @@ void Health::report(const std::string& trial, int64_t round, const CodecFigures&
 // Without the mutex, because pricing plans takes time.
 void Health::decide_trials() {
   std::vector<FiguresNews> results;
+  std::map<std::string, std::shared_ptr<CodecTrial>> trials;
   {
     std::lock_guard lock(group_.mutex);
+    if (!figures_.has_results()) return;
+    const auto held = group_.hold();
+    if (!held) return;
+    trials = group_.queue->trials;
     results = figures_.take_results();
   }
   for (const FiguresNews& sum : results) {
-    std::shared_ptr<CodecTrial> trial;
-    {
-      const auto held = group_.executor.lock();
-      const auto& trials = group_.queue->trials;
-      const auto found = trials.find(sum.trial);
-      if (found != trials.end()) trial = found->second;
-    }
+    const auto found = trials.find(sum.trial);
+    const auto trial = found == trials.end() ? nullptr : found->second;
     if (trial) {
       trial->decide(sum.round, sum.figures);
     } else {
@@ -364,6 +362,7 @@ void Health::inquire(const std::string& why, const Inquiry& inquiry, Inquiries::
 
 void Health::await_inquiry_after_failure() {
   inquiries_.await_answers_about_failure([this] { poll(); });
+  await_dumps();
 }
 
 void Health::watch_pace(Predicted predicted, std::chrono::nanoseconds period) {
@@ -384,15 +383,16 @@ void Health::look_at_pace() {
 }
 
 GroupTotals Health::totals() {
-  GroupTotals found;
   std::lock_guard lock(group_.mutex);
+  GroupTotals& found = totals_;
   found.group = group_.name;
   found.rank = group_.rank;
   found.stalls = calls_.stalls();
   if (pace_) found.late = pace_->late(found.compared);
-  const auto held = group_.executor.lock();
-  found.collectives = group_.queue->recorder.totals();
-  found.failed = !group_.queue->failure.ok();
+  if (const auto held = group_.hold()) {
+    found.collectives = group_.queue->recorder.totals();
+    found.failed = !group_.queue->failure.ok();
+  }
   return found;
 }
 

@@ -9,6 +9,7 @@
 
 #include "health/call_watch.h"
 #include "health/inquiries.h"
+#include "health/losses.h"
 #include "health/lost_rails.h"
 #include "health/pace.h"
 #include "health/silence_watch.h"
@@ -55,7 +56,8 @@ class Health : public Monitor, private ControlPlane::Owner {
   void give_up(const Status& failure);  // tells the failure, which ends set-up
   // Set-up has succeeded: from now on the watch over rails, calls and pace counts, too.
   void complete();
-  void share_host();  // all ranks of the group are on one host; comes before begin()
+  // All ranks of the group are on one host. Comes before begin().
+  void share_host() { losses_.share_host(); }
   // Watches the networks of the rails, too. Both come before complete().
   void watch_rails(std::unique_ptr<RailWatch> rails);
   void use_stripes(std::vector<OwnStripe> stripes);
@@ -86,6 +88,9 @@ class Health : public Monitor, private ControlPlane::Owner {
   void watch_pace(Predicted predicted, std::chrono::nanoseconds period);
   GroupTotals totals();
   bool member();  // this rank has not left the group
+  // The ranks of these that are lost, also since the group's failure, as one failure with all lost
+  // ranks; ok if there are none.
+  Status lost_among(const std::vector<int>& ranks);
   // Lets an inquiry about the group's failure end before this rank leaves; bounded. Without a
   // failure returns at once.
   void await_inquiry_after_failure();
@@ -106,8 +111,8 @@ class Health : public Monitor, private ControlPlane::Owner {
   void unwatch(int descriptor) override { group_.executor.unwatch(descriptor); }
   void on_failure(const FailureNews& news);
   void on_goodbye(int origin, const GoodbyeNews& news);
-  void check_lost();
   void flood_failure();
+  void flood_once(const Status& failure);
   void deliver();
   void await_delivery();
   void decide_trials();
@@ -115,8 +120,7 @@ class Health : public Monitor, private ControlPlane::Owner {
 
   // Made before begin(), the first ones by the constructor of group_.
   std::vector<int> early_descriptors_;
-  WatchedGroup group_;               // its mutex guards the parts, and the following flags
-  std::chrono::milliseconds grace_;  // after a connection has ended without a goodbye
+  WatchedGroup group_;  // its mutex guards the parts, and the following flags
   bool complete_ = false;
   bool flooded_failure_ = false;
   bool delivered_ = false;  // the cause, to the executor
@@ -124,8 +128,10 @@ class Health : public Monitor, private ControlPlane::Owner {
   CallWatch calls_;
   LostRails lost_rails_;
   Inquiries inquiries_;
+  Losses losses_;
   TreeReduce<FiguresNews> figures_;
   std::shared_ptr<PaceWatch> pace_;  // on rank 0
+  GroupTotals totals_;               // the last ones
 };
 
 }  // namespace hetcomm

@@ -19,7 +19,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kAnswerBound = 1s;
 // After a failure, and before a timeout, one inquiry is enough.
 constexpr auto kTurn = 20ms;
 // A rank that leaves a failed group waits so long for an inquiry of another rank.
@@ -74,7 +73,8 @@ Inquiries::Inquiries(WatchedGroup& group) : group_(group), clock_(clock_name()) 
 RankState Inquiries::own_state(const Inquiry& inquiry) const {
   RankState state{
       .process = static_cast<uint64_t>(getpid()), .clock = clock_, .calls = group_.next_call};
-  const auto held = group_.executor.lock_within(kLockBound);
+  if (inquiry.detail == Inquiry::Detail::presence) return state;
+  const auto held = group_.hold();
   state.now = now_ns();
   if (!held) {
     state.note = "its operations are unknown, because a thread has been inside a library for " +
@@ -235,6 +235,10 @@ void Inquiries::finish(bool all) {
 
 std::chrono::milliseconds Inquiries::wait_to_ask() const {
   return wait_of_turns(group_.rank, kTurn);
+}
+
+void Inquiries::call_roll(Done done) {
+  flood(make("a rank is lost", {.detail = Inquiry::Detail::presence}, std::move(done)));
 }
 
 void Inquiries::ask_after_failure() {

@@ -17,6 +17,7 @@ namespace hetcomm {
 class Inquiries {
  public:
   using Done = std::function<void(const GroupState&)>;
+  static constexpr std::chrono::seconds kAnswerBound{1};
 
   explicit Inquiries(WatchedGroup& group);
 
@@ -27,6 +28,8 @@ class Inquiries {
   // Ends the inquiries that are complete or late, or all. Without the mutex.
   void finish(bool all);
 
+  // Asks all ranks for nothing but an answer. `done` is called as Health::inquire() says.
+  void call_roll(Done done);
   // Asks once after a failure of the group, unless another rank has asked.
   void ask_after_failure();
   // Waits until an inquiry about the failure is answered; bounded. Without the mutex.

@@ -1,6 +1,7 @@
 #include "health/lost_rails.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/joined.h"
 #include "base/rate.h"
@@ -36,11 +37,13 @@ void LostRails::check() {
   while (const auto failure = watch_ ? watch_->next_failure() : std::nullopt) {
     lose(failure->rail, failure->why);
   }
+  close_lost_stripes();
   // The transport may notice first, or alone.
   if (!group_.lost.empty()) return;
   std::vector<const OwnStripe*> failed;
   {
-    const auto held = group_.executor.lock();
+    const auto held = group_.hold();
+    if (!held) return;
     for (OwnStripe& stripe : stripes_) {
       if (group_.left(stripe.peer)) continue;
       if (!group_.queue->paths->lost(stripe.peer, stripe.stripe)) continue;
@@ -115,13 +118,22 @@ void LostRails::on_news(int origin, const RailEnds& rail) {
 bool LostRails::take_out(const RailEnds& rail) {
   if (has(known_, rail)) return false;
   known_.push_back(rail);
-  const auto held = group_.executor.lock();
   for (const OwnStripe& stripe : stripes_) {
     if (!stripe.rail.joins_same_nics(rail)) continue;
     if (is_last(stripe, rail)) group_.fail(loss_of_last(rail, stripe.peer));
+    unclosed_.push_back(stripe);
+  }
+  close_lost_stripes();
+  return true;
+}
+
+void LostRails::close_lost_stripes() {
+  if (unclosed_.empty()) return;
+  const auto held = group_.hold();
+  if (!held) return;  // the next check tries again
+  for (const OwnStripe& stripe : std::exchange(unclosed_, {})) {
     group_.queue->paths->lose(stripe.peer, stripe.stripe);
   }
-  return true;
 }
 
 // Tells this rank's next call. This rank makes no further call before it learns the greatest one.
@@ -190,7 +202,7 @@ std::vector<RailEnds> LostRails::await(std::unique_lock<std::recursive_mutex>& l
 
 Status LostRails::no_agreement() const {
   std::vector<int> silent;
-  if (const auto held = group_.executor.lock_within(kLockBound)) {
+  if (const auto held = group_.hold()) {
     for (const auto& [peer, since] : group_.queue->silent) silent.push_back(peer);
   }
   const std::string culprits = silent.empty()

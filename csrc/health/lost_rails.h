@@ -44,6 +44,7 @@ class LostRails {
   void lose(const RailEnds& rail, const std::string& why);
   std::string rate_left(int peer, const RailEnds& rail) const;
   bool take_out(const RailEnds& rail);  // false if it was known
+  void close_lost_stripes();
   void agree_on(const RailEnds& rail);
   void take_first_calls();
   size_t left_out_by(uint64_t sequence) const;
@@ -53,8 +54,9 @@ class LostRails {
   WatchedGroup& group_;
   std::unique_ptr<RailWatch> watch_;
   std::vector<OwnStripe> stripes_;
-  std::vector<RailEnds> known_;   // lost rails, in the order in which this rank learnt of them
-  std::vector<RailEnds> agreed_;  // lost rails in the order of rank 0
+  std::vector<OwnStripe> unclosed_;  // of lost rails, until their links have lost them
+  std::vector<RailEnds> known_;      // lost rails, in the order in which this rank learnt of them
+  std::vector<RailEnds> agreed_;     // lost rails in the order of rank 0
   TreeReduce<FirstCallNews> next_calls_;
   // By agreed rail: the first collective whose plan leaves it out. Shorter than agreed_ until all
   // ranks have told their next call.

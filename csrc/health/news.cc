@@ -1,5 +1,6 @@
 #include "health/news.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -34,8 +35,8 @@ struct NewsUnpacker : Unpacker {
     throw Error(Code::invalid_argument,
                 "expected a number of bytes, ns, rounds or calls, got " + std::to_string(value));
   }
-  int rank() {
-    const uint64_t rank = number();
+  int rank() { return member_rank(number()); }
+  int member_rank(uint64_t rank) const {
     if (rank < static_cast<uint64_t>(group_size)) return static_cast<int>(rank);
     throw Error(Code::invalid_argument, "expected a rank of the group, got another number");
   }
@@ -69,6 +70,13 @@ void put(Packer& to, const FailureNews& news) {
   const Status::Details& why = news.why.details();
   to.put(static_cast<uint64_t>(why.code)).put(static_cast<uint64_t>(why.peer + 1));
   to.put(shortened(why.op)).put(shortened(why.message));
+  // A bit for each rank, because a frame has no room for the numbers of thousands.
+  std::string failed;
+  for (int rank : why.failed) {
+    failed.resize(std::max<size_t>(failed.size(), rank / 8 + 1));
+    failed[rank / 8] = static_cast<char>(failed[rank / 8] | 1 << rank % 8);
+  }
+  to.put(failed);
 }
 
 void get(NewsUnpacker& from, FailureNews& news) {
@@ -78,6 +86,10 @@ void get(NewsUnpacker& from, FailureNews& news) {
   why.peer = from.peer();
   why.op = from.text();
   why.message = from.text();
+  const std::string failed = from.text();
+  for (size_t rank = 0; rank < 8 * failed.size(); ++rank) {
+    if ((failed[rank / 8] >> rank % 8 & 1) != 0) why.failed.push_back(from.member_rank(rank));
+  }
   news.why = Status(std::move(why));
 }
 
@@ -145,7 +157,7 @@ void put(Packer& to, const Inquiry& news) {
 void get(NewsUnpacker& from, Inquiry& news) {
   news.asker = from.origin;
   news.number = from.number();
-  news.detail = from.member(Inquiry::Detail::pace, "detail of an inquiry");
+  news.detail = from.member(Inquiry::Detail::presence, "detail of an inquiry");
   news.occasion = from.member(Inquiry::Occasion::timeout, "occasion of an inquiry");
   news.sequence = from.number();
 }
@@ -207,6 +219,15 @@ void put(Packer& to, const FirstCallNews& news) {
 void get(NewsUnpacker& from, FirstCallNews& news) {
   news.rail = from.amount();
   news.call = from.amount();
+}
+
+void put(Packer& to, const LossNews& news) {
+  to.put(static_cast<uint64_t>(news.rank)).put(news.silence);
+}
+
+void get(NewsUnpacker& from, LossNews& news) {
+  news.rank = from.rank();
+  news.silence = static_cast<uint64_t>(from.amount());
 }
 
 // The number of a kind is its place among the alternatives of News.

@@ -22,6 +22,12 @@ struct FailureNews {
   Status why;
 };
 
+// The last connection to a rank has ended without a goodbye, or the rank's host is unreachable.
+struct LossNews {
+  int rank = 0;
+  uint64_t silence = 0;  // of the unreachable host, in ms; 0 after the end of the connection
+};
+
 // A collective that is older than one second, or in dispute.
 struct StallNews {
   CallDescriptor call{};
@@ -55,8 +61,9 @@ struct FiguresNews {
 struct Inquiry {
   int asker = 0;
   uint64_t number = 0;  // counted by the asker
-  enum class Detail : uint64_t { operations, steps, pace };
-  Detail detail = Detail::operations;  // steps: also those that are over; pace: see pace.h
+  // steps: also those that are over; pace: see pace.h; presence: nothing but an answer
+  enum class Detail : uint64_t { operations, steps, pace, presence };
+  Detail detail = Detail::operations;
   // One inquiry is enough for a failure of the group, and for a call that is close to its timeout.
   enum class Occasion : uint64_t { request, failure, timeout };
   Occasion occasion = Occasion::request;
@@ -97,7 +104,7 @@ struct FirstCallNews {
 // A record that one rank floods to all ranks over the control connections, or tells a neighbour.
 // RailEnds is the news of a lost rail.
 using News = std::variant<FailureNews, StallNews, GoodbyeNews, RefusalNews, FiguresNews, Inquiry,
-                          AnswerNews, SilenceNews, RailEnds, CulpritNews, FirstCallNews>;
+                          AnswerNews, SilenceNews, RailEnds, CulpritNews, FirstCallNews, LossNews>;
 
 // Such news is told, and never floods.
 inline bool is_for_neighbour(const News& news) {

@@ -27,26 +27,22 @@ void SilenceWatch::check() {
     last_beat_ = now;
     group_.control.beat();
   }
-  if (!group_.cause.ok() || now - regular_since_ < peer_timeout_) return;
+  if (!published_) publish();
+  if (now - regular_since_ < peer_timeout_) return;
   // Keep-alive asks after half the peer timeout.
   const auto doubted = peer_timeout_ / 2 + Monitor::interval / 2;
   for (const auto& [peer, host, process] : group_.control.silences()) {
-    if (group_.left(peer)) continue;
+    if (group_.left(peer) || group_.lost.contains(peer)) continue;
     const std::string rank = "rank " + std::to_string(peer);
     if (host >= doubted) {
       group_.control.knock(peer);
       group_.executor.poll_by(now + peer_timeout_ / kPollsInBound);
     }
     if (host >= peer_timeout_) {
-      return group_.fail(
-          Status(Code::peer_failed,
-                 rank +
-                     " is unreachable: its host, or the network to it, has given no sign of life, "
-                     "or acknowledged nothing, for " +
-                     format_seconds(host) +
-                     "; look at the host and its network, or raise HETCOMM_PEER_TIMEOUT",
-                 group_.rank, peer));
+      group_.tell_loss({.rank = peer, .silence = static_cast<uint64_t>(host.count())});
+      continue;
     }
+    if (!group_.cause.ok()) continue;
     const auto known = silent_.find(peer);
     if (process >= peer_timeout_ && known == silent_.end()) {
       silent_[peer] = now - process;
@@ -74,10 +70,17 @@ void SilenceWatch::tell(const SilenceNews& news, const std::string& words) {
 
 // Noticed by this rank, or told by another.
 bool SilenceWatch::note(const SilenceNews& news) {
-  const auto held = group_.executor.lock();
-  auto& silent = group_.queue->silent;
-  if (news.ended) return silent.erase(news.rank) > 0;
-  return silent.emplace(news.rank, Clock::now() - peer_timeout_).second;
+  const bool fresh = news.ended
+                         ? silent_of_all_.erase(news.rank) > 0
+                         : silent_of_all_.emplace(news.rank, Clock::now() - peer_timeout_).second;
+  if (fresh) publish();
+  return fresh;
+}
+
+void SilenceWatch::publish() {
+  const auto held = group_.hold();
+  published_ = static_cast<bool>(held);
+  if (held) group_.queue->silent = silent_of_all_;
 }
 
 }  // namespace hetcomm

@@ -24,12 +24,15 @@ class SilenceWatch {
  private:
   void tell(const SilenceNews& news, const std::string& words);
   bool note(const SilenceNews& news);  // false if it was known
+  void publish();
 
   WatchedGroup& group_;
   const std::chrono::milliseconds peer_timeout_ = peer_timeout();
   Clock::time_point last_beat_{}, last_look_{}, regular_since_{};
-  std::map<int, Clock::time_point> silent_;    // neighbours that this rank has found silent; since
-  RateLimit<std::pair<int, bool>> log_limit_;  // by rank, and whether the silence ended
+  std::map<int, Clock::time_point> silent_;  // neighbours that this rank has found silent; since
+  std::map<int, Clock::time_point> silent_of_all_;  // found by any rank, for the queue
+  bool published_ = true;                           // the queue has them
+  RateLimit<std::pair<int, bool>> log_limit_;       // by rank, and whether the silence ended
 };
 
 }  // namespace hetcomm

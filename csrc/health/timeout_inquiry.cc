@@ -41,9 +41,8 @@ void Inquiries::ask_before_timeout(const Run& run) {
 void Inquiries::tell_culprits(uint64_t sequence, const GroupState& state) {
   std::vector<Culprit> found = culprits(state);
   std::lock_guard lock(group_.mutex);
-  if (!group_.active()) return;  // the inquiry was cut short
-  {
-    const auto held = group_.executor.lock();  // the error names silent ranks anyway
+  if (!group_.active()) return;           // the inquiry was cut short
+  if (const auto held = group_.hold()) {  // the error names silent ranks anyway
     std::erase_if(found, [&](const Culprit& one) {
       const auto departure = group_.departures.find(one.rank);
       const bool rightly_left =
@@ -75,7 +74,8 @@ void Inquiries::on_news(const CulpritNews& news) {
   const auto now = Clock::now();
   const Status::Details& why = news.why.details();
   {
-    const auto held = group_.executor.lock();
+    const auto held = group_.hold();
+    if (!held) return;
     auto& culprit = group_.queue->culprit;
     if (culprit && culprit->sequence == news.sequence && now < culprit->until) return;
     culprit = {news.sequence, why.message, why.peer, now, now + kCounts};

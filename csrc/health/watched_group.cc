@@ -1,6 +1,11 @@
 #include "health/watched_group.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
+
+#include "base/config.h"
+#include "base/joined.h"
 
 namespace hetcomm {
 
@@ -17,9 +22,55 @@ void WatchedGroup::fail(const Status& status) {
   changed.notify_all();
 }
 
-Status WatchedGroup::queue_failure() const {
-  const auto held = executor.lock();
-  return queue->failure;
+bool WatchedGroup::note_loss(const LossNews& news) {
+  const Loss loss{Clock::now(), std::chrono::milliseconds(news.silence)};
+  return !left(news.rank) && lost.emplace(news.rank, loss).second;
+}
+
+void WatchedGroup::tell_loss(const LossNews& news) {
+  if (note_loss(news)) flood(news);
+}
+
+Status WatchedGroup::losses() const {
+  Status::Details details{.code = Code::peer_failed, .rank = rank};
+  std::vector<int> gone, unreachable;
+  std::chrono::milliseconds silence{0};
+  for (const auto& [peer, loss] : lost) {
+    details.failed.push_back(peer);
+    silence = std::max(silence, loss.silence);
+    (loss.silence.count() > 0 ? unreachable : gone).push_back(peer);
+  }
+  if (details.failed.empty()) return {};
+  details.peer = details.failed.front();
+  std::vector<std::string> words;
+  if (gone.size() == 1) words.push_back("rank " + joined(gone) + " " + kGone + "; see its own log");
+  if (gone.size() > 1) {
+    words.push_back("ranks " + joined(gone) +
+                    " are gone: their processes ended or their hosts became unreachable; see "
+                    "their own logs");
+  }
+  if (!unreachable.empty()) {
+    words.push_back((unreachable.size() == 1
+                         ? "rank " + joined(unreachable) + " is unreachable: its host"
+                         : "ranks " + joined(unreachable) + " are unreachable: their host") +
+                    ", or the network to it, has given no sign of life, or acknowledged nothing, "
+                    "for " +
+                    format_seconds(silence) +
+                    "; look at the host and its network, or raise HETCOMM_PEER_TIMEOUT");
+  }
+  details.message = joined(words, "; ");
+  return Status(std::move(details));
+}
+
+std::unique_lock<std::mutex> WatchedGroup::hold() {
+  auto held = stuck_ ? executor.try_lock() : executor.lock_within(kLockBound);
+  stuck_ = !held;
+  return held;
+}
+
+Status WatchedGroup::queue_failure() {
+  const auto held = hold();
+  return held ? queue->failure : Status();
 }
 
 Status WatchedGroup::left_too_early(int peer, const std::string& where) const {

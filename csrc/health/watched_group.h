@@ -15,11 +15,14 @@
 
 namespace hetcomm {
 
-// For Executor::lock_within(): a library may stand still while it has the executor's lock.
-inline constexpr std::chrono::milliseconds kLockBound(200);
-
 // Why a rank in WatchedGroup::lost does not answer.
 inline constexpr const char* kGone = "is gone: its process ended or its host became unreachable";
+
+// A rank is lost, for this rank or for another one.
+struct Loss {
+  Clock::time_point since;               // known here
+  std::chrono::milliseconds silence{0};  // of its unreachable host; 0: its connection ended
+};
 
 // A rank has left the group.
 struct Departure {
@@ -38,10 +41,19 @@ struct WatchedGroup {
   bool active() const { return watching && !said_goodbye; }
   // Remembers the first cause.
   void fail(const Status& status);
-  Status queue_failure() const;  // the first failure that the executor knows
+  // The executor's lock. Empty if a library stands still while it has the lock: waits kLockBound
+  // once in each poll.
+  std::unique_lock<std::mutex> hold();
+  void begin_poll() { stuck_ = false; }
+  Status queue_failure();  // the first failure that the executor knows
   void flood(const News& news) { control.flood(pack(news)); }
   void tell(int peer, const News& news) { control.tell(peer, pack(news)); }
   bool left(int peer) const { return departures.contains(peer); }
+  // Returns false if the rank has left, or if its loss is known.
+  bool note_loss(const LossNews& news);
+  // Tells all ranks of a loss that this rank has noticed, unless it is known.
+  void tell_loss(const LossNews& news);
+  Status losses() const;  // all of them as one failure
   // The error of an operation for which this rank awaits a rank that has left.
   Status left_too_early(int peer, const std::string& where) const;
 
@@ -54,11 +66,14 @@ struct WatchedGroup {
   uint64_t next_call = 0;         // sequence after the newest recorded call
   bool watching = false;          // from the first connections to their end
   bool said_goodbye = false;
-  Status cause;                           // the first failure noticed here
-  std::map<int, Clock::time_point> lost;  // ranks whose connections ended without a goodbye
+  Status cause;              // the first failure noticed here
+  std::map<int, Loss> lost;  // see Losses
   std::map<int, Departure> departures;
   std::condition_variable_any changed;  // the cause, the departures, or the calls of lost rails
   ControlPlane control;                 // last: its constructor calls Owner::watch()
+
+ private:
+  bool stuck_ = false;  // the executor's lock, since the last poll
 };
 
 }  // namespace hetcomm

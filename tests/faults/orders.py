@@ -25,6 +25,7 @@ def failure(error: Exception) -> dict[str, Any]:
         "error": type(error).__name__,
         "text": str(error),
         "peer": getattr(error, "peer", None),
+        "failed": list(getattr(error, "failed_ranks", ())),
     }
 
 

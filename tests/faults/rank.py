@@ -4,8 +4,8 @@ Usage: rank.py core|array|torch FOLDER RANK SIZE TIMEOUT [PORT]. With SPARE_DESC
 environment the rank has this many descriptors left when it joins. With TOGETHER all ranks begin to
 join at the same time, however long each takes to start. With DIES_AFTER=named a rank of the core
 dies as soon as it has published this key. With STORE_PORT ranks of the core meet in the TcpStore of
-this port instead of files. A line is a JSON list, a method of Rank and
-its arguments. The answer is {"value": ...}, or {"error": type, "text": ..., "peer": ...}.
+this port instead of files. A line is a JSON list, a method of Rank and its arguments. The answer is
+{"value": ...}, or {"error": type, "text": ..., "peer": ..., "failed": [...]}.
 """
 
 from __future__ import annotations

@@ -49,7 +49,8 @@ def _values(stage: str, skipped: int = 0) -> list[bytes]:
 def _news() -> list[bytes]:
     call = bytes(range(1, 255))
     return [
-        packed(0, 5, 2, b"all_reduce #7", b"rank 1 is gone"),
+        packed(0, 5, 2, b"all_reduce #7", b"rank 1 is gone", b""),
+        packed(0, 6, 1, b"", b"ranks 0, 2 are gone", b"\x05"),
         *(packed(1, call[:size]) for size in (32, 40, 48, 56, 64, 72)),
         packed(2, 7, 0, b""),
         packed(2, 7, 1, b"refused"),
@@ -62,6 +63,7 @@ def _news() -> list[bytes]:
         packed(8, b"198.18.1.0/24", b"198.18.1.1", b"198.18.1.2", b"eth1 is down", b"1 Gbit/s"),
         packed(9, 7, 3, b"rank 2 on red0 has not called all_reduce"),
         packed(10, 1, 7),
+        packed(11, 2, 2100),
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 SHARED = 32  # cases of neighbouring numbers whose harmless injections share a job
@@ -62,6 +62,15 @@ class Case:
     def _alone(self) -> random.Random:
         """A new one with the same numbers, so no property depends on the use of another."""
         return random.Random(f"{self.seed}/{self.number}")
+
+    def larger(self) -> Layout:
+        """At least three ranks, in this process's own network."""
+        made = self.layout(False, False)
+        return (
+            made
+            if made.size > 2
+            else replace(made, hosts=made.hosts + "b", vendors=made.vendors + "c")
+        )
 
     def layout(self, shared: bool, cluster: bool) -> Layout:
         """shared: that of all harmless cases around this number."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import file_faults
 import library_faults
 import machine_faults
 import network_faults
@@ -42,6 +43,21 @@ def killed(trial: Trial) -> None:
     trial.job[trial.victim].signal(signal.SIGKILL)
     trial.all_fail(trial.others, ("PeerFailedError",), [f"rank {trial.victim}"], NOTICE)
     trial.end(trial.others)
+
+
+def several_killed(trial: Trial) -> None:
+    size = len(trial.job.ranks)
+    others = [rank for rank in range(size) if rank != trial.victim]
+    ended = [trial.victim, *trial.chance.sample(others, trial.chance.randrange(1, size - 1))]
+    pause = trial.chance.choice((0.0, 0.01, 0.05))
+    trial.tell(f"ranks {ended}, {pause:g} s apart")
+    trial.begin()
+    for rank in ended:
+        trial.job[rank].process.send_signal(signal.SIGKILL)
+        time.sleep(pause)
+    survivors = [trial.job[rank] for rank in range(size) if rank not in ended]
+    trial.all_fail(survivors, ("PeerFailedError",), ["gone"], NOTICE, failed=ended)
+    trial.end(survivors)
 
 
 def killed_in_set_up(trial: Trial) -> None:
@@ -122,6 +138,9 @@ def left(trial: Trial) -> None:
 VENDORS, HOSTS = ("emulated vendors",), ("namespaces",)
 KINDS = {
     "kill": Kind("SIGKILL amid calls", killed),
+    "kill-several": Kind(
+        "SIGKILL for several ranks at once", several_killed, layout=lambda case: case.larger()
+    ),
     "kill-in-set-up": Kind("SIGKILL while ranks join", killed_in_set_up, joins=False, timeout=10),
     "stop": Kind("SIGSTOP and SIGCONT amid calls", stopped, shared=True),
     "stop-long": Kind("SIGSTOP until beyond the timeout", stopped_too_long),
@@ -148,6 +167,10 @@ KINDS = {
     "library": Kind(
         "an error or a hang of a native library", library_faults.broken, VENDORS, joins=False,
         timeout=10, layout=library_faults.layout, settings=library_faults.settings,
+    ),
+    "files-stand-still": Kind(
+        "SIGKILL while a file system stands still", file_faults.standing_still, ("compiler",),
+        settings=file_faults.settings,
     ),
     "kill-host": Kind("SIGKILL for all ranks of a host", network_faults.killed, HOSTS, True),
     "link-blink": Kind(

@@ -25,7 +25,7 @@ def killed(trial: Trial) -> None:
     for rank in ended:
         trial.job[rank].signal(signal.SIGKILL)
     survivors = [one for rank, one in enumerate(trial.job.ranks) if rank not in ended]
-    trial.all_fail(survivors, ("PeerFailedError",), [f"rank {rank}" for rank in ended], NOTICE)
+    trial.all_fail(survivors, ("PeerFailedError",), ["gone"], NOTICE, failed=ended)
     trial.end(survivors)
 
 
@@ -45,7 +45,7 @@ def interrupted(trial: Trial) -> None:
 
 
 def lost(trial: Trial) -> None:
-    """Ranks of other hosts name a rank of this one."""
+    """Ranks of other hosts name all ranks of this one."""
     assert isinstance(trial.job, ClusterJob)
     change = trial.chance.choice(("down", "swallow"))
     trial.tell(change)
@@ -55,10 +55,9 @@ def lost(trial: Trial) -> None:
     network.change(change, "eth0")
     elsewhere = [one for rank, one in enumerate(trial.job.ranks) if rank not in here]
     errors, bound = ("PeerFailedError",), NOTICE + END
-    names = [f"rank {rank} is unreachable" for rank in here]
-    trial.all_fail(elsewhere, errors, names, bound)
+    trial.all_fail(elsewhere, errors, ["unreachable"], bound, failed=here)
     for rank in here:
-        trial.fails_soon(trial.job[rank], errors, ["is unreachable"])
+        trial.fails_soon(trial.job[rank], errors, ["unreachable"])
     trial.end()
 
 

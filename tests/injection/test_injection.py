@@ -18,12 +18,16 @@ INJECT = Path(__file__).with_name("inject.py")
 # The ability that the kinds need, the number of cases, and the kinds. inject.py leaves out those of
 # a full /dev/shm by itself.
 GROUPS = {
-    "processes": ("", 16, ("kill", "kill-in-set-up", "stop", "delay", "abort", "leave")),
+    "processes": (
+        "", 20,
+        ("kill", "kill-several", "kill-in-set-up", "stop", "delay", "abort", "leave"),
+    ),
     "timeouts": ("", 3, ("stop-long", "delay-long")),
     "machine": (
         "", 12,
         ("strangers", "descriptors", "descriptors-in-set-up", "memory", "memory-in-set-up"),
     ),
+    "files": ("compiler", 4, ("files-stand-still",)),
     "libraries": ("emulated vendors", 9, ("library",)),
     "networks": (
         "namespaces", 10, ("kill-host", "link-blink", "link-lost", "rail-lost", "rate-cut"),

@@ -45,7 +45,7 @@ class Trial:
     job: Job
 
     def __init__(self, case: Case, size: int, folder: Path, private_memory: bool) -> None:
-        self.case, self.folder = case, folder
+        self.case, self.size, self.folder = case, size, folder
         self.private_memory = private_memory
         self.chance = case.chance
         self.victim = self.chance.randrange(size)
@@ -182,9 +182,11 @@ class Trial:
         bound: float = BOUND,
         again: bool = True,
         found: list[Answer] | None = None,
+        failed: Sequence[int] = (),
     ) -> None:
         """Every one of the ranks has an error of these, now or at its next call. Each error has
-        one of the words. again: another call has the same error. found: the answers so far."""
+        one of the words, and the failed ranks if there are some. again: another call has the same
+        error. found: the answers so far."""
         found = self.answers(ranks, bound) if found is None else found
         self._look_at(found)
         for rank, first in zip(ranks, found, strict=True):
@@ -196,6 +198,8 @@ class Trial:
         ]
         for rank, first in zip(ranks, found, strict=True):
             self._expect(rank, first, errors, words)
+            if failed and first["failed"] != sorted(failed):
+                raise Complaint(UNNAMED, f"{self.name(rank)} expects failed {failed}: {first}")
         for rank, first in zip(ranks, found, strict=True) if again else ():
             self.order(rank, "all_reduce", 16)
             second = self.answer(rank, END)
