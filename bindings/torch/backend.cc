@@ -18,7 +18,8 @@ uint64_t TorchBackend::next_id() {
 
 TorchBackend::TorchBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                            std::chrono::nanoseconds timeout, const std::string& name,
-                           const std::string& vendor, int device, const std::string& codec)
+                           const std::string& vendor, int device, const std::string& codec,
+                           std::function<Status()> why_stop)
     : c10d::Backend(rank, size),
       store_(store),
       name_(name),
@@ -33,9 +34,10 @@ TorchBackend::TorchBackend(const c10::intrusive_ptr<c10d::Store>& store, int ran
   options.vendor = vendor;
   options.device = device;
   options.codec = codec;
-  options.look = [] {
+  options.look = [why_stop = std::move(why_stop)] {
     GroupReference no_group(nullptr);  // set-up reports the interrupt to the other ranks
     handle_signals(no_group, [] { return std::string(); });
+    if (why_stop) check(why_stop());
   };
   communicator_ =
       std::make_unique<Communicator>(bootstrap(std::make_shared<TorchStore>(store), options));

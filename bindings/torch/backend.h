@@ -21,7 +21,8 @@ class TorchBackend : public c10d::Backend {
 
   TorchBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                std::chrono::nanoseconds timeout, const std::string& name, const std::string& vendor,
-               int device, const std::string& codec = "");
+               int device, const std::string& codec = "",
+               std::function<Status()> why_stop = {});  // not ok once set-up is in vain
   ~TorchBackend() override;
   // Called when no strong reference is left; a parent may keep a weak one.
   void release_resources() override;
@@ -166,7 +167,8 @@ class TorchBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend> child(const c10::intrusive_ptr<c10d::Store>& store,
                                           const std::string& prefix, int rank, int size,
                                           const c10::intrusive_ptr<Options>& options,
-                                          const std::string& name);
+                                          const std::string& name,
+                                          std::function<Status()> why_stop = {});
   template <typename Make>
   c10::intrusive_ptr<c10d::Backend> child_for(const c10::intrusive_ptr<c10d::Store>& store,
                                               const Make& make);

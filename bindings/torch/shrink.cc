@@ -21,13 +21,24 @@ c10::intrusive_ptr<c10d::Backend> TorchBackend::shrink(
                          "shrink: expected to be called by survivors only; this rank is left out",
                          rank_));
     }
+    const auto why_stop = [this, survivors] {
+      const Status lost = communicator_->lost_among(survivors);
+      if (lost.ok()) return lost;
+      Status::Details details = lost.details();
+      details.message =
+          "shrink: expected living ranks besides those left out; got more failed ones: " +
+          details.message + "; leave out all ranks of failed_ranks";
+      return Status(std::move(details));
+    };
+    check(why_stop());
     constexpr int kAbort = 1;  // torch.distributed.distributed_c10d.SHRINK_ABORT
     if (flags == kAbort) abort();
     const std::string names = rank_list(left_out, "-");
     // The count keeps apart groups of the same ranks: the store has the keys of earlier groups.
     const std::string prefix = "shrunk/" + names + "/" + std::to_string(shrinks_[names]++);
     return child(store_, prefix, static_cast<int>(own - survivors.begin()),
-                 static_cast<int>(survivors.size()), options, name_ + " without " + names);
+                 static_cast<int>(survivors.size()), options, name_ + " without " + names,
+                 why_stop);
   });
 }
 

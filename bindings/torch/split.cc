@@ -29,7 +29,8 @@ std::string rank_list(const std::vector<int>& ranks, const char* separator) {
 c10::intrusive_ptr<c10d::Backend> TorchBackend::child(const c10::intrusive_ptr<c10d::Store>& store,
                                                       const std::string& prefix, int rank, int size,
                                                       const c10::intrusive_ptr<Options>& options,
-                                                      const std::string& name) {
+                                                      const std::string& name,
+                                                      std::function<Status()> why_stop) {
   communicator_->check_process();
   const bool timed = options && options->timeout != c10d::kUnsetTimeout;
   const auto* own = dynamic_cast<const GroupOptions*>(options.get());
@@ -37,7 +38,7 @@ c10::intrusive_ptr<c10d::Backend> TorchBackend::child(const c10::intrusive_ptr<c
       c10::make_intrusive<c10d::PrefixStore>(prefix, store), rank, size,
       timed ? timeout_of(options->timeout) : communicator_->timeout(), name, vendor_,
       communicator_->device() ? communicator_->device()->index() : -1,
-      own ? own->bridge_codec : codec_);
+      own ? own->bridge_codec : codec_, std::move(why_stop));
   ++children_;
   return made;
 }

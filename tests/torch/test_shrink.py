@@ -12,6 +12,8 @@ import torch.distributed as dist
 from ranks import Job, launch, values
 from torch.distributed import distributed_c10d as c10d
 
+import hetcomm
+
 pytestmark = pytest.mark.skipif(
     not hasattr(dist, "shrink_group"), reason="this torch has no shrink_group()"
 )
@@ -72,6 +74,52 @@ def after_a_death(rank: int, size: int) -> float:
 def test_a_group_shrinks_after_a_death(job: Callable[..., Job]) -> None:
     outcomes = launch(job("aabb", may_die=(2,)), after_a_death)
     assert [outcome.value for outcome in outcomes] == [3.0, 3.0, None, 3.0], outcomes
+
+
+def after_two_deaths(rank: int, size: int) -> tuple[list[int], float]:
+    if rank in (1, 4):
+        os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(hetcomm.PeerFailedError) as raised:
+        for _ in range(100_000):
+            dist.all_reduce(torch.ones(1000))
+    failed = list(raised.value.failed_ranks)
+    dist.shrink_group(failed, shrink_flags=c10d.SHRINK_ABORT)
+    total = torch.ones(1000)
+    dist.all_reduce(total)
+    return failed, total[0].item()
+
+
+@pytest.mark.parametrize("hosts", ["aaaaa", "aabbb"])
+def test_a_group_shrinks_to_the_ranks_that_no_error_names(
+    job: Callable[..., Job], hosts: str
+) -> None:
+    outcomes = launch(job(hosts, may_die=(1, 4)), after_two_deaths)
+    found = [outcome.value for outcome in outcomes if outcome.rank not in (1, 4)]
+    assert found == [([1, 4], 3.0)] * 3, outcomes
+
+
+def with_a_later_death(rank: int, size: int) -> tuple[list[int], list[int], float]:
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(hetcomm.PeerFailedError) as first:
+        for _ in range(100_000):
+            dist.all_reduce(torch.ones(1000))
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(
+        hetcomm.PeerFailedError, match="leave out all ranks of failed_ranks"
+    ) as more:
+        dist.shrink_group(list(first.value.failed_ranks), shrink_flags=c10d.SHRINK_ABORT)
+    dist.shrink_group(list(more.value.failed_ranks), shrink_flags=c10d.SHRINK_ABORT)
+    total = torch.ones(1000)
+    dist.all_reduce(total)
+    return list(first.value.failed_ranks), list(more.value.failed_ranks), total[0].item()
+
+
+def test_shrinking_reports_a_rank_that_has_died_since(job: Callable[..., Job]) -> None:
+    outcomes = launch(job("aabb", may_die=(1, 2), bound=60.0), with_a_later_death)
+    found = [outcome.value for outcome in outcomes if outcome.rank not in (1, 2)]
+    assert found == [([2], [1, 2], 2.0)] * 2, outcomes
 
 
 def left_behind(rank: int, size: int) -> str:
