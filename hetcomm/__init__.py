@@ -33,7 +33,7 @@ _HOMES = {
     "PrefixStore": "hetcomm.rendezvous",
     "torch_env": "hetcomm.launch",
     "TcpStore": "hetcomm.tcp_store",
-    "TcpStoreServer": "hetcomm.tcp_store",
+    "TcpStoreServer": "hetcomm.store_server",
     "partition": "hetcomm.partitioning",
     "shared_empty": "hetcomm.shared",
     "register_buffer": "hetcomm.backend",

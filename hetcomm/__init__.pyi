@@ -26,8 +26,8 @@ from hetcomm.launch import torch_env as torch_env
 from hetcomm.partitioning import partition as partition
 from hetcomm.rendezvous import PrefixStore as PrefixStore
 from hetcomm.shared import shared_empty as shared_empty
+from hetcomm.store_server import TcpStoreServer as TcpStoreServer
 from hetcomm.tcp_store import TcpStore as TcpStore
-from hetcomm.tcp_store import TcpStoreServer as TcpStoreServer
 from hetcomm.work import Work as Work
 
 __version__: str

@@ -17,7 +17,8 @@ from typing import Any
 
 from hetcomm import _attempts, _core
 from hetcomm.bounded_call import ANSWER_SECONDS, BoundedCall, SilentStoreError
-from hetcomm.tcp_store import TcpStore, TcpStoreServer
+from hetcomm.store_server import TcpStoreServer
+from hetcomm.tcp_store import TcpStore
 
 # Rank and size by launcher. A launcher inside another one precedes it.
 _LAUNCHERS = (
@@ -41,12 +42,14 @@ _READERS = 3.0  # seconds for other ranks to read the reason of a failure
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One process of a job. address, port: of the store; "" if only MPI knows it."""
+    """One process of a job. address, port: of the store; "" if only MPI knows it. name: where the
+    port follows from the job, because another job may have the same port."""
 
     rank: int
     size: int
     address: str = ""
     port: int = 0
+    name: str = ""
 
 
 def job_of(environment: Mapping[str, str]) -> Job | None:
@@ -71,14 +74,10 @@ def job_of(environment: Mapping[str, str]) -> Job | None:
         address = _text(environment, "MASTER_ADDR")
         return Job(rank, size, address.removeprefix("[").removesuffix("]"), port)  # "[::1]"
     if names[0] == "SLURM_PROCID":
-        port = PORTS[
-            (
-                whole_number(environment, "SLURM_JOB_ID") * 64
-                + whole_number(environment, "SLURM_STEP_ID")
-            )
-            % len(PORTS)
-        ]
-        return Job(rank, size, first_host(_text(environment, "SLURM_STEP_NODELIST")), port)
+        job, step = (whole_number(environment, f"SLURM_{name}_ID") for name in ("JOB", "STEP"))
+        host = first_host(_text(environment, "SLURM_STEP_NODELIST"))
+        port = PORTS[(job * 64 + step) % len(PORTS)]
+        return Job(rank, size, host, port, f"job {job}, step {step} of Slurm")
     return Job(rank, size)
 
 
@@ -168,6 +167,9 @@ class PrefixStore(_core.Store):
     def set(self, key: str, value: bytes) -> None:
         self.store.set(self.prefix + key, value)
 
+    def delete_key(self, key: str) -> None:
+        self.store.delete_key(self.prefix + key)
+
     def get(self, key: str, timeout: timedelta) -> bytes:
         return bytes(self.store.get(self.prefix + key, timeout))
 
@@ -231,6 +233,11 @@ class TorchStore(_core.Store):
                 f"the store failed: {why}; see that the process that serves it still runs"
             ) from error
 
+    def delete_key(self, key: str) -> None:
+        """Without effect where the store cannot, or does not answer."""
+        with suppress(Exception):
+            self._perform(lambda _: self.store.delete_key(key), 0.0)
+
 
 # The servers of this process, by requested port. Other ranks may need them until the process ends.
 _servers: dict[int, TcpStoreServer] = {}
@@ -248,7 +255,7 @@ def open_store(job: Job, environment: Mapping[str, str], timeout: float) -> _cor
     """
     if not job.address:
         return store_of_mpi(world_of_mpi(job), timeout)
-    prefix = f"hetcomm/{next(_groups)}/"
+    prefix = f"hetcomm/{f'{job.name}/' if job.name else ''}{next(_groups)}/"
     if environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # torchrun serves one there
         from torch.distributed import PrefixStore as PartOfStore
 
@@ -257,9 +264,10 @@ def open_store(job: Job, environment: Mapping[str, str], timeout: float) -> _cor
         return TorchStore(part, timeout)
     address, server = job.address, None
     if job.rank == 0:
-        server = _serve(job.port)
+        server = _serve(job.port, job.name)
         address = "127.0.0.1"  # "localhost" is in no list of names on some machines
-    return PrefixStore(_connect([address], job.port, timeout, f"rank {job.rank}"), prefix, server)
+    client = _connect([address], job.port, timeout, f"rank {job.rank}", job.name)
+    return PrefixStore(client, prefix, server)
 
 
 def wait_for_readers() -> None:
@@ -281,16 +289,16 @@ def wait_for_late_ranks(store: _core.Store, size: int, why: Exception, bound: fl
     server.wait_until_came(size, bound)
 
 
-def _serve(port: int) -> TcpStoreServer:
+def _serve(port: int, job: str = "") -> TcpStoreServer:
     if port not in _servers:
-        _servers[port] = TcpStoreServer(port)
+        _servers[port] = TcpStoreServer(port, job=job)
     return _servers[port]
 
 
-def _connect(addresses: list[str], port: int, timeout: float, name: str) -> TcpStore:
+def _connect(addresses: list[str], port: int, timeout: float, name: str, job: str = "") -> TcpStore:
     known = _stores.get(port)
     if known is None or known.addresses != addresses:
-        known = _stores[port] = TcpStore(addresses, port, timeout, name=name)
+        known = _stores[port] = TcpStore(addresses, port, timeout, name=name, job=job)
     return known
 
 

@@ -36,12 +36,15 @@ def test_launcher_variables_give_the_job() -> None:
     assert job_of(torchrun | {"MASTER_ADDR": "[fd00::1]"}) == Job(1, 2, "fd00::1", 1234)
     assert job_of(openmpi) == Job(1, 2)
     assert job_of({"PMI_RANK": "0", "PMI_SIZE": "1"} | MASTER) == Job(0, 1, "node1", 1234)
-    assert job_of(SLURM) == Job(3, 8, "gpu07", 20_000 + 17 * 64 + 2)
+    name = "job 17, step 2 of Slurm"
+    assert job_of(SLURM) == Job(3, 8, "gpu07", 20_000 + 17 * 64 + 2, name)
     assert job_of(SLURM | MASTER) == Job(3, 8, "node1", 1234)
     # `srun --preserve-env` keeps the number of the allocation in SLURM_NTASKS.
-    assert job_of(SLURM | {"SLURM_STEP_NUM_TASKS": "4"}) == Job(3, 4, "gpu07", 20_000 + 17 * 64 + 2)
+    assert job_of(SLURM | {"SLURM_STEP_NUM_TASKS": "4"}) == Job(
+        3, 4, "gpu07", 20_000 + 17 * 64 + 2, name
+    )
     pmi2 = {"PMI_RANK": "3", "PMI_SIZE": "8"}  # of `srun --mpi=pmi2`
-    assert job_of(SLURM | pmi2) == Job(3, 8, "gpu07", 20_000 + 17 * 64 + 2)
+    assert job_of(SLURM | pmi2) == Job(3, 8, "gpu07", 20_000 + 17 * 64 + 2, name)
     assert job_of(SLURM | pmi2 | {"MPI_LOCALRANKID": "0"}) == Job(3, 8)  # MPICH's mpiexec by srun
     assert job_of(SLURM | openmpi) == Job(1, 2)  # mpiexec inside an allocation
     assert job_of(SLURM | openmpi | torchrun) == Job(1, 2, "node1", 1234)
@@ -214,6 +217,19 @@ def test_an_incomplete_store_is_rejected(missing: str) -> None:
     store = type("Mine", (hetcomm.Store,), methods)()
     with pytest.raises(hetcomm.Error, match=f"store: expected .*{missing}"):
         hetcomm.Communicator.from_store(store, 0, 2, timeout=2.0)
+
+
+def test_a_slurm_job_with_the_same_port_is_refused() -> None:
+    """Ports repeat after 625 jobs. The other job would read and write the values of the first."""
+    here = {"SLURM_STEP_NODELIST": "localhost"}
+    first, second = (
+        job_of(SLURM | {"SLURM_JOB_ID": job, "SLURM_PROCID": rank} | here)
+        for job, rank in (("1000007", "0"), ("1000632", "1"))
+    )
+    assert first is not None and second is not None and first.port == second.port
+    rendezvous.open_store(first, {}, 10.0)
+    with pytest.raises(hetcomm.TransportError, match="job 1000007, step 2 of Slurm, and this rank"):
+        rendezvous.open_store(second, {}, 10.0)
 
 
 def test_a_stranger_disturbs_no_rank(server: hetcomm.TcpStoreServer) -> None:

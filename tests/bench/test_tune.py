@@ -13,7 +13,7 @@ from undisturbed import undisturbed
 
 from hetcomm import _core
 from hetcomm.cli import app
-from hetcomm.tcp_store import TcpStoreServer
+from hetcomm.store_server import TcpStoreServer
 from hetcomm.tune.links import rounds_of, sizes_of
 from hetcomm.tune.profile import Measured
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import tempfile
-import threading
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from communicators import results_of, run_ranks
 from control_peers import OpenStore, packed
 from sysfs_trees import Sysfs, roce_gids
 
-from hetcomm import _core, objects, rendezvous, tcp_store
+from hetcomm import _core, objects, rendezvous, store_protocol, store_server, tcp_store
 
 ROOT = Path(__file__).parents[2]
 
@@ -184,43 +183,32 @@ class Line:
     settimeout = setsockopt
 
 
-class _Server:
-    key = b""
-
-    def __init__(self) -> None:
-        self.values: dict[bytes, bytes] = {b"key": b"value"}
-        self.changed = threading.Condition()
-        self.connections: set[Any] = set()
-        self.names: set[bytes] = set()
-        self.strangers: dict[Any, float] = {}
-        self.refused = ""
-
-    def note_refusal(self, who: str) -> str:
-        return who
+@cache
+def _store() -> store_server.TcpStoreServer:
+    return store_server.TcpStoreServer(job_key=b"")
 
 
-class _Proven(tcp_store._Handler):
-    """A client that has proven the key, and never waits."""
+def _serve(conversation: str) -> Callable[[bytes], object]:
+    """A conversation of the store's server takes the bytes, and never waits."""
 
-    def prove(self) -> bytes:
-        return b"rank 1"
-
-    def find(self, key: bytes, bound: float) -> tuple[bytes, bytes]:
-        return super().find(key, 0.0)
-
-
-def _serve(handler: type[tcp_store._Handler]) -> Callable[[bytes], object]:
     def serve(data: bytes) -> None:
-        handler(Line(data), ("127.0.0.1", 1), _Server())  # type: ignore[arg-type]
+        connection = store_server.Connection(-1, None)
+        taking = getattr(_store(), conversation)(connection)
+        with contextlib.closing(taking), contextlib.suppress(StopIteration):
+            wanted = next(taking)
+            while wanted is None or wanted <= len(data):
+                part, data = data[: wanted or 0], data[wanted or 0 :]
+                wanted = taking.send(part)
+        _store()._stop_waiting(connection)
 
     return serve
 
 
 def _requests() -> list[bytes]:
-    pack = tcp_store._REQUEST.pack
+    pack = store_protocol.REQUEST.pack
     return [
         pack(b"s", 3, 5, 60.0) + b"keyvalue" + pack(b"g", 3, 0, 1.0) + b"key",
-        pack(b"g", 6, 0, 0.5) + b"absent",
+        pack(b"g", 6, 0, 0.5) + b"absent" + pack(b"d", 3, 0, 0.0) + b"key",
     ]
 
 
@@ -296,14 +284,14 @@ def targets() -> list[Target]:
         Target("connect info", lambda: _values("named", 1), _record("connect info")),
         Target("link offers", _offers, _record("link offers")),
         Target("link addresses", _addresses, _record("link addresses")),
-        Target("response", lambda: [packed(1) + bytes(64)], _record("response")),
+        Target("greeting", lambda: [packed(1) + bytes(64)], _record("greeting")),
         Target("store value", _sealed, _record("store value")),
         Target("profile", _profiles, _text(_core.Profile)),
         Target("selection table", lambda: TABLES, _text(_core.SelectionTable)),
         Target("codec setting", _codecs, _text(_core.is_lossless)),
         Target("sysfs tree", _sysfs_samples, _probe),
-        Target("store request", _requests, _serve(_Proven), (), native=False),
-        Target("store proof", _proofs, _serve(tcp_store._Handler), (), native=False),
+        Target("store request", _requests, _serve("_requests"), (), native=False),
+        Target("store proof", _proofs, _serve("converse"), (), native=False),
         Target("store answer", _answers, _answer, (OSError, _core.TransportError), native=False),
         Target("object sizes", lambda: [bytes(16), b"\xff" * 16], _sizes, native=False),
         Target("launcher", _launchers, _environment, native=False),
@@ -334,11 +322,12 @@ def _codecs() -> list[bytes]:
 
 
 def _proofs() -> list[bytes]:
-    return [tcp_store._PROOF.pack(b"rank 1 on a", bytes(32), bytes(32))]
+    head = store_protocol.GREETING.pack(store_protocol.MAGIC, b"rank 1 on a", b"", bytes(32))
+    return [head + store_protocol.seal(b"", b"greeting", head) + bytes(32)]
 
 
 def _answers() -> list[bytes]:
-    pack = tcp_store._ANSWER.pack
+    pack = store_protocol.ANSWER.pack
     return [pack(b"+", 5) + b"value", pack(b"-", 0), pack(b"!", 3) + b"why"]
 
 

@@ -1,0 +1,534 @@
+"""The server of hetcomm's own store: one thread and one selector serve all connections."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import heapq
+import hmac
+import logging
+import os
+import resource
+import select
+import socket
+import struct
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Generator
+from itertools import count
+
+from hetcomm import _core
+from hetcomm.printable import printable
+from hetcomm.store_protocol import (
+    ANSWER,
+    CHALLENGE_BYTES,
+    DELETE,
+    EXPIRED,
+    FOUND,
+    GET,
+    GREETING,
+    LONGEST,
+    LONGEST_KEY,
+    MAGIC,
+    PROOF_SECONDS,
+    REFUSED,
+    REQUEST,
+    SAME_KEY,
+    SEAL_BYTES,
+    SET,
+    WILL,
+    seal,
+)
+
+MOST_STRANGERS = 4096  # connections without a greeting; a quarter of the descriptors at most
+MOST_HELD = 1 << 30  # bytes of all values, their keys, and values on their way
+_LONGEST_VALUE = {SET: LONGEST, GET: 0, DELETE: 0, WILL: 64 << 10}  # bytes, by operation
+_KEY_COST = 256  # bytes that a key takes besides its text
+_MOST_NAMES = 1 << 17  # of processes
+_PIECE = 64 << 10  # bytes that are read in advance
+_TURN = 64  # connections that are accepted or served in a row
+_RESET = struct.pack("ii", 1, 0)
+_SEND = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+_PAUSE = 0.05  # seconds without accepting after a failure
+
+# Takes the bytes of the length that it yields, or after None the answer to a wait.
+_Conversation = Generator[int | None, bytes, None]
+
+
+class Connection:
+    """One end of a connection. Its conversation yields the bytes that it needs next."""
+
+    __slots__ = (
+        "ahead", "answered", "answers", "conversation", "key", "name", "number", "received",
+        "since", "socket", "until", "wanted", "watched", "will",
+    )  # fmt: skip
+
+    def __init__(self, number: int, found: socket.socket | None) -> None:
+        self.number, self.socket = number, found
+        self.since = time.monotonic()
+        self.received = bytearray()
+        self.ahead = 0  # bytes that may be read beyond those wanted
+        self.answers: deque[memoryview] = deque()
+        self.answered = False
+        self.wanted: int | None = 0  # None: it waits for a key
+        self.key: bytes | None = None  # for which it waits
+        self.until = 0.0
+        self.name = b""
+        self.watched = 0  # events
+        self.will: tuple[bytes, bytes] | None = None  # a key and its value, if it ends now
+        self.conversation: _Conversation
+
+    @property
+    def room(self) -> int:
+        return (self.wanted or 0) + self.ahead - len(self.received)
+
+    def answer(self, sign: bytes, value: bytes) -> None:
+        self.answered = True
+        head = ANSWER.pack(sign, len(value))
+        if len(value) <= _PIECE:
+            self.answers.append(memoryview(head + value))
+        else:
+            self.answers += memoryview(head), memoryview(value)
+
+
+class TcpStoreServer:
+    """Serves a store until it is closed or the process ends.
+
+    A connection is a stranger until it greets, which takes the job key. The oldest stranger makes
+    way for a new connection. A greeting may be a copy, so a client also proves the key by a
+    challenge before a request is read. See docs/security.md.
+    """
+
+    def __init__(self, port: int = 0, *, job_key: bytes | None = None, job: str = "") -> None:
+        """Listens on `port`, any free one if 0, of all addresses of this host.
+
+        job_key: HETCOMM_JOB_KEY_FILE's if None. job: its name; clients of other jobs are refused.
+
+        Raises:
+            TransportError: the port is taken.
+        """
+        self._key = bytes(_core.job_key()) if job_key is None else job_key
+        self._job = job
+        self._listener = _listen(port)
+        self.port: int = self._listener.getsockname()[1]
+        self._queue = select.poll()
+        self._queue.register(self._listener, select.POLLIN)
+        self._spare = os.open(os.devnull, os.O_RDONLY)  # to refuse when no other is free
+        self._over = os.eventfd(0)
+        self._epoll = select.epoll()
+        for descriptor in (self._listener.fileno(), self._over):
+            self._epoll.register(descriptor, select.EPOLLIN)
+        self._accepts_after: float | None = None
+        self._connections: dict[int, Connection] = {}  # by descriptor
+        self._numbers = count()
+        self._values: dict[bytes, bytes] = {}
+        self._held = 0
+        # By number, the oldest first. The greeted ones have to prove the key yet.
+        self._strangers: OrderedDict[int, Connection] = OrderedDict()
+        self._greeted: OrderedDict[int, Connection] = OrderedDict()
+        self._proven: dict[int, Connection] = {}
+        self._waiting: dict[bytes, dict[int, Connection]] = {}
+        self._deadlines: list[tuple[float, int, bytes]] = []  # of waits: a heap
+        self._resumed: deque[tuple[Connection, bytes, bytes]] = deque()
+        self._names: set[bytes] = set()  # of all processes so far that have proven the key
+        self._refused = ""  # the last client with another job key
+        self._refusals = self._garbage = 0
+        self._thread = threading.Thread(target=self._serve, name="store", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        if self._thread.is_alive():
+            os.eventfd_write(self._over, 1)
+            self._thread.join()
+
+    def wait_until_left(self, others: int, bound: float) -> None:
+        """Waits until at most `others` connections are open, for at most `bound` seconds."""
+        _wait(lambda: len(self._proven) <= others, bound)
+
+    def processes(self) -> int:
+        """The number of processes that have come so far."""
+        return len(self._names)
+
+    def wait_until_came(self, processes: int, bound: float) -> None:
+        """Waits until so many processes have come, for at most `bound` seconds."""
+        _wait(lambda: self.processes() >= processes, bound)
+
+    def _serve(self) -> None:
+        """The thread. Clients have their turn before new connections."""
+        while True:
+            events = dict(self._epoll.poll(self._pause(), _TURN))
+            came = events.pop(self._listener.fileno(), 0)
+            if events.pop(self._over, 0):
+                return self._end()
+            for descriptor, kind in events.items():
+                if connection := self._connections.get(descriptor):
+                    self._attend(connection, kind)
+            if came:
+                self._accept()
+            self._expire(time.monotonic())
+            while self._resumed:
+                self._resume(*self._resumed.popleft())
+
+    def _end(self) -> None:
+        for connection in list(self._connections.values()):
+            self._drop(connection)
+        self._epoll.close()
+        self._listener.close()
+        os.close(self._over)
+        os.close(self._spare)
+
+    def _pause(self) -> float | None:
+        ends = [self._deadlines[0][0]] if self._deadlines else []
+        ends += [] if self._accepts_after is None else [self._accepts_after]
+        for kind in (self._strangers, self._greeted):
+            oldest = next(iter(kind.values()), None)
+            ends += [] if oldest is None else [oldest.since + PROOF_SECONDS]
+        return max(0.0, min(ends) - time.monotonic()) if ends else None
+
+    def _expire(self, now: float) -> None:
+        for kind in (self._strangers, self._greeted):
+            while kind and next(iter(kind.values())).since + PROOF_SECONDS <= now:
+                self._drop(next(iter(kind.values())))
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, number, key = heapq.heappop(self._deadlines)
+            connection = self._waiting.get(key, {}).get(number)
+            if connection is not None and connection.until <= now:
+                self._stop_waiting(connection)
+                self._resumed.append((connection, EXPIRED, self._refused.encode()))
+        if self._accepts_after is not None and self._accepts_after <= now:
+            self._accepts_after = None
+            self._epoll.register(self._listener.fileno(), select.EPOLLIN)
+
+    # Connections
+
+    def _accept(self) -> None:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        most = MOST_STRANGERS if limit < 0 else min(MOST_STRANGERS, limit // 4)
+        for _ in range(_TURN):
+            try:
+                found = self._listener.accept()[0]
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if not self._queue.poll(0):  # without a descriptor accept() does not look
+                    return
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    if self._make_way() or self._refuse(error):
+                        continue
+                elif error.errno in (errno.ECONNABORTED, errno.EINTR):
+                    continue
+                self._accepts_after = time.monotonic() + _PAUSE  # it may fail at once again
+                self._epoll.unregister(self._listener.fileno())
+                return
+            while len(self._strangers) >= most:
+                self._make_way()
+            connection = Connection(next(self._numbers), found)
+            connection.conversation = self.converse(connection)
+            connection.wanted = next(connection.conversation)
+            self._connections[found.fileno()] = self._strangers[connection.number] = connection
+            self._watch(connection)
+
+    def _make_way(self) -> bool:
+        """Drops the oldest stranger, unless its greeting has come meanwhile."""
+        for kind in (self._strangers, self._greeted):
+            if kind:
+                oldest = next(iter(kind.values()))
+                self._attend(oldest, select.EPOLLIN)
+                if oldest.number in kind:
+                    self._drop(oldest)
+                return True
+        return False
+
+    def _refuse(self, why: OSError) -> bool:
+        """Tells the next client that there is no descriptor."""
+        text = (
+            f"the process that serves it, {os.getpid()} on {socket.gethostname()}, cannot take "
+            f"another connection: {why.strerror}; raise its descriptor limit (ulimit -n)"
+        ).encode()
+        refused = False
+        os.close(self._spare)
+        with contextlib.suppress(OSError), self._listener.accept()[0] as connection:
+            refused = True
+            connection.sendall(ANSWER.pack(REFUSED, len(text)) + text)
+        self._spare = os.open(os.devnull, os.O_RDONLY)
+        return refused
+
+    def _drop(self, connection: Connection) -> None:
+        for kind in (self._strangers, self._greeted, self._proven):
+            kind.pop(connection.number, None)
+        self._stop_waiting(connection)
+        if connection.will and connection.will[0] not in self._values:
+            self._put(*connection.will)
+        connection.will = None
+        connection.conversation.close()
+        found, connection.socket = connection.socket, None
+        if found is None:
+            return
+        del self._connections[found.fileno()]
+        if connection.watched:
+            self._epoll.unregister(found.fileno())
+        with found, contextlib.suppress(OSError):  # the client has closed
+            if connection.answered:
+                found.shutdown(socket.SHUT_RDWR)  # also for copies of forks
+            else:  # a reset leaves nothing in the kernel
+                found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+
+    def _resume(self, connection: Connection, sign: bytes, value: bytes) -> None:
+        """Ends a wait."""
+        if connection.socket is None:
+            return
+
+        connection.answer(sign, value)
+        self._guarded(connection, self._go_on)
+
+    def _go_on(self, connection: Connection) -> None:
+        self._advance(connection, b"")
+        self._transfer(connection, 0)
+
+    def _attend(self, connection: Connection, events: int) -> None:
+        self._guarded(connection, self._transfer, events)
+
+    def _guarded(
+        self, connection: Connection, part: Callable[..., None], *arguments: object
+    ) -> None:
+        """No connection ends the thread."""
+        try:
+            part(connection, *arguments)
+            self._watch(connection)
+        except (OSError, StopIteration):
+            self._drop(connection)
+        except Exception:
+            logging.getLogger("hetcomm").exception("hetcomm: a client of the store is dropped")
+            self._drop(connection)
+
+    def _watch(self, connection: Connection) -> None:
+        """Nothing is read while answers wait, or beyond what is needed and a piece."""
+        if connection.socket is None:
+            return
+        events = select.EPOLLOUT if connection.answers else 0
+        if not events and connection.room > 0:
+            events = select.EPOLLIN
+        if events == connection.watched:
+            return
+        if not connection.watched:
+            self._epoll.register(connection.socket.fileno(), events)
+        elif not events:
+            self._epoll.unregister(connection.socket.fileno())
+        else:
+            self._epoll.modify(connection.socket.fileno(), events)
+        connection.watched = events
+
+    def _transfer(self, connection: Connection, events: int) -> None:
+        if connection.socket is None:  # dropped meanwhile
+            return
+        if events & ~select.EPOLLOUT and connection.room > 0:
+            try:
+                size = min(connection.room, 1 << 20)
+                data = connection.socket.recv(size, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            if not data:
+                raise ConnectionError("the client is gone")
+            connection.received += data
+        self._send(connection)
+        while (
+            not connection.answers
+            and connection.wanted is not None
+            and len(connection.received) >= connection.wanted
+        ):
+            part = bytes(memoryview(connection.received)[: connection.wanted])
+            del connection.received[: connection.wanted]
+            self._advance(connection, part)
+
+    def _advance(self, connection: Connection, part: bytes) -> None:
+        try:
+            connection.wanted = connection.conversation.send(part)
+        finally:
+            self._send(connection)
+
+    @staticmethod
+    def _send(connection: Connection) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while connection.answers and connection.socket is not None:
+                sent = connection.socket.send(connection.answers[0], _SEND)
+                connection.answers[0] = connection.answers[0][sent:]
+                if not connection.answers[0]:
+                    connection.answers.popleft()
+
+    # Conversations
+
+    def converse(self, connection: Connection) -> _Conversation:
+        """Returns, which ends the connection, at bytes of a foreign program."""
+        head = yield GREETING.size
+        greeted = yield from self._greet(connection, head)
+        if not greeted:
+            return
+        if connection.socket is not None:
+            connection.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._strangers.pop(connection.number, None)
+        self._greeted[connection.number] = connection
+        mine = os.urandom(CHALLENGE_BYTES)
+        connection.answer(FOUND, mine + seal(self._key, b"server", head + mine))
+        proof = yield SEAL_BYTES
+        if not hmac.compare_digest(proof, seal(self._key, b"client", head + mine)):
+            return  # a copy of a greeting
+        self._greeted.pop(connection.number, None)
+        self._proven[connection.number] = connection
+        connection.ahead = _PIECE
+        if len(self._names) < _MOST_NAMES:
+            self._names.add(connection.name)
+        yield from self._requests(connection)
+
+    def _greet(self, connection: Connection, head: bytes) -> Generator[int, bytes, bool]:
+        magic, connection.name, job, _ = GREETING.unpack(head)
+        if magic != MAGIC:
+            self._garbage += 1
+            text = f"the store at port {self.port} dropped {self._garbage} connections of foreign "
+            self._warn(self._garbage, f"{text}programs, the last from {_address(connection)}")
+            return False
+        greeting = yield SEAL_BYTES
+        theirs = _text(job)
+        if theirs != self._job:
+            what = "of another job"
+            why = (
+                f"it serves {self._job or 'a job of no launcher'}, and this rank is of "
+                f"{theirs or 'a job of no launcher'}: both have port {self.port}; give one job "
+                "its own MASTER_ADDR and MASTER_PORT"
+            )
+        elif not hmac.compare_digest(greeting, seal(self._key, b"greeting", head)):
+            what = "that could not prove its job key"
+            why = (
+                f"its job key differs from that of process {os.getpid()} on "
+                f"{socket.gethostname()}, which serves the store; {SAME_KEY}"
+            )
+        else:
+            return True
+        self._refusals += 1
+        who = f"at {_address(connection)}, by its own words {_text(connection.name)!r}"
+        self._refused = (
+            f"; the store refused {self._refusals} clients, the last one {what}: {who}; {SAME_KEY}"
+        )
+        self._warn(self._refusals, self._refused[2:])
+        connection.answer(REFUSED, why.encode())
+        return False
+
+    @staticmethod
+    def _warn(times: int, text: str) -> None:
+        """The first ones are logged, and then ever fewer."""
+        if times <= 4 or times.bit_count() == 1:
+            logging.getLogger("hetcomm").warning("hetcomm: %s", text)
+
+    def _requests(self, connection: Connection) -> _Conversation:
+        while True:
+            operation, key_length, length, bound = REQUEST.unpack((yield REQUEST.size))
+            if (
+                operation not in _LONGEST_VALUE
+                or key_length > LONGEST_KEY
+                or length > _LONGEST_VALUE[operation]
+                or not bound >= 0  # or no number
+            ):
+                return
+            if operation == SET:
+                yield from self._take(connection, key_length, length)
+                continue
+            key = yield key_length
+            if operation == WILL:
+                value = yield length
+                connection.will = (key, value) if value else None
+                connection.answer(FOUND, b"")
+            elif operation == DELETE:  # without an answer
+                self._forget(key)
+            elif key in self._values:
+                connection.answer(FOUND, self._values[key])
+            else:
+                self._wait_for(key, connection, time.monotonic() + min(bound, 1e6))
+                yield None
+
+    def _take(self, connection: Connection, key_length: int, length: int) -> _Conversation:
+        cost = _KEY_COST + key_length + length
+        if self._held + cost > MOST_HELD:
+            left = key_length + length
+            while left > 0:
+                left -= len((yield min(left, _PIECE)))
+            why = (
+                f"it holds {self._held} of at most {MOST_HELD} bytes, and this value has {length}; "
+                "delete keys, or serve another store"
+            )
+            connection.answer(REFUSED, why.encode())
+            return
+        self._held += cost
+        try:
+            key = yield key_length
+            value = yield length
+        finally:
+            self._held -= cost
+        self._put(key, value)
+        connection.answer(FOUND, b"")
+
+    def _put(self, key: bytes, value: bytes) -> None:
+        self._forget(key)
+        self._values[key] = value
+        self._held += _KEY_COST + len(key) + len(value)
+        for waiting in self._waiting.pop(key, {}).values():
+            waiting.key = None
+            self._resumed.append((waiting, FOUND, value))
+
+    def _forget(self, key: bytes) -> None:
+        value = self._values.pop(key, None)
+        if value is not None:
+            self._held -= _KEY_COST + len(key) + len(value)
+
+    def _wait_for(self, key: bytes, connection: Connection, until: float) -> None:
+        connection.key, connection.until = key, until
+        self._waiting.setdefault(key, {})[connection.number] = connection
+        heapq.heappush(self._deadlines, (until, connection.number, key))
+        if len(self._deadlines) > 2 * len(self._proven) + _PIECE:  # most are over
+            self._deadlines = [
+                each for each in self._deadlines if each[1] in self._waiting.get(each[2], {})
+            ]
+            heapq.heapify(self._deadlines)
+
+    def _stop_waiting(self, connection: Connection) -> None:
+        if connection.key is not None:
+            others = self._waiting[connection.key]
+            del others[connection.number]
+            if not others:
+                del self._waiting[connection.key]
+            connection.key = None
+
+
+def _listen(port: int) -> socket.socket:
+    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    found = socket.socket(family)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:  # takes IPv4 as well
+            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        found.bind(("", port))
+        found.listen(1 << 16)  # the kernel has a lower limit
+        found.setblocking(False)
+    except OSError as error:
+        found.close()
+        raise _core.TransportError(
+            f"a store cannot be served at port {port}: {error}; choose another MASTER_PORT"
+        ) from error
+    return found
+
+
+def _address(connection: Connection) -> str:
+    try:
+        found = connection.socket.getpeername()[0] if connection.socket is not None else ""
+    except OSError:  # it is gone
+        found = ""
+    return found.removeprefix("::ffff:") or "an unknown address"
+
+
+def _text(field: bytes) -> str:
+    return printable(field.rstrip(b"\0").decode(errors="replace"))
+
+
+def _wait(until: Callable[[], bool], bound: float) -> None:
+    deadline = time.monotonic() + bound
+    while not until() and time.monotonic() < deadline:
+        time.sleep(_PAUSE)
