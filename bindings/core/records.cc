@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kRanks = 4;  // of the group that the records come from
 
-void answer_response(const std::string& bytes) {
+void answer_greeting(const std::string& bytes) {
   Session session = Session::accepting("key", 0);
   if (bytes.size() >= session.awaited())
     session.advance(bytes.substr(0, session.awaited()), kRanks);
@@ -66,7 +66,7 @@ const std::map<std::string, Reader>& readers() {
          for (int peer = 0; peer < kRanks; ++peer) static_cast<void>(offers[peer].size());
        }},
       {"link addresses", [](const std::string& bytes) { LinkEnd().add_addresses(bytes); }},
-      {"response", answer_response},
+      {"greeting", answer_greeting},
       {"store value", open_value},
   };
   return *all;

@@ -47,6 +47,8 @@ void ControlPlane::close() {
   for (auto& connection : connections_) release(connection->descriptor);
   connections_.clear();
   searches_.clear();
+  drop_strangers(std::chrono::nanoseconds(-1));
+  release(strangers_ready_);
   for (ProcessDescriptor& listener : listeners_) release(listener);
 }
 
@@ -91,6 +93,7 @@ void ControlPlane::send(Connection& connection, const std::string& record) {
 
 void ControlPlane::poll() {
   accept_waiting();
+  hear_strangers();
   const auto now = Clock::now();
   for (size_t i = 0; i < connections_.size(); ++i) {
     Connection& connection = *connections_[i];
@@ -154,6 +157,7 @@ std::vector<pollfd> ControlPlane::pending_output() const {
   const bool waits = std::any_of(waiting_.begin(), waiting_.end(),
                                  [](const auto& one) { return !one.second.empty(); });
   if (!waits) return pending;
+  if (strangers_ready_ >= 0) pending.push_back({strangers_ready_, POLLIN, 0});
   for (const ProcessDescriptor& listener : listeners_) {
     if (listener >= 0) pending.push_back({listener, POLLIN, 0});
   }
@@ -196,6 +200,7 @@ void ControlPlane::read(Connection& connection) {
       connection.in.append(bytes, static_cast<size_t>(got));
       continue;
     }
+    connection.error = got < 0 ? errno : 0;
     ended = got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
     break;
   }
@@ -206,7 +211,7 @@ void ControlPlane::read(Connection& connection) {
     refuse(connection, error.what());
     ended = true;
   }
-  if (ended) return close(connection);
+  if (ended) return connection.stranger() ? drop(connection) : close(connection);
   acknowledge_at_once(connection.descriptor);
   choose_wake_up(connection);
 }
@@ -240,6 +245,7 @@ bool ControlPlane::advance(Connection& connection) {
   connection.in.erase(0, awaited);
   if (connection.session.proven()) {
     connection.heard = Clock::now();
+    if (connection.number > 0) adopt(connection);
     if (const auto held = waiting_.extract(connection.peer())) {
       for (const std::string& record : held.mapped())
         connection.out += connection.session.seal(record);
@@ -299,7 +305,7 @@ bool ControlPlane::fresh(int origin, uint64_t number) {
 
 void ControlPlane::close(Connection& connection) {
   release(connection.descriptor);
-  if (connection.peer() < 0 || otherwise_connected(connection)) return;
+  if (otherwise_connected(connection) || try_again(connection)) return;
   waiting_.erase(connection.peer());
   owner_.on_lost(connection.peer());
 }

@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -30,9 +31,10 @@ struct Listener {
 // shares several rails has a second connection over another rail, and all news takes both, so
 // neither NIC matters alone. A neighbour that reads nothing gets no news beyond a bound. Both ends
 // of a connection prove the group's key (session.h). Until then an accepted connection is a
-// stranger; strangers are bounded in number, time and bytes. A neighbour of lower rank connects to
-// this rank; until it does, this rank tries now and then whether the neighbour still listens. Not
-// thread-safe; only connect() blocks.
+// stranger; strangers are bounded in number, time and bytes. The oldest makes way for a new
+// connection, so the connecting end tries again. A neighbour of lower rank connects to this rank;
+// until it does, this rank tries now and then whether the neighbour still listens. Not thread-safe;
+// only connect() blocks.
 class ControlPlane {
  public:
   // The owner learns of events by these calls.
@@ -121,31 +123,41 @@ class ControlPlane {
     Clock::time_point progressed = Clock::now();
     bool wakes_for_news = false;  // but not for heartbeats
     bool second = false;          // a second connection made here, which may fail
+    uint64_t number = 0;          // of a stranger
+    int tries = 1;                // of this end to connect
+    int error = 0;                // that ended it
 
     int peer() const { return session.peer(); }  // -1: a stranger
     bool open() const { return descriptor >= 0; }
     bool proven() const { return open() && session.proven(); }
-    bool stranger() const { return open() && peer() < 0; }
+    bool stranger() const { return open() && peer() < 0; }  // accepted, without a proof
   };
 
   // control_connect.cc
   bool neighbour(int peer) const;
   bool listen_on(const std::string& address);
+  using Strangers = std::map<uint64_t, std::unique_ptr<Connection>>;  // the oldest first
   struct Attempt;
   std::unique_ptr<Connection> start_connecting(int peer, const Listener& listener, int& error);
   bool try_next(Attempt& attempt, int error);
+  bool try_again(const Connection& connection);
   void seek_missing();
   void begin(Connection& connection);
-  void accept_waiting();
-  bool accept_waiting(int listener);
-  int strangers() const;
-  bool drop_oldest_stranger();
   Listener listener_of(const Connection& connection) const;
   static void take_answer(Connection& connection);
   static void end_knock(Connection& connection, int error);
+  void drop_unproven();
+  // control_strangers.cc
+  void accept_waiting();
+  bool accept_waiting(int listener);
+  void hear_strangers();
+  void hear(Connection& stranger);
+  bool make_way();
+  void adopt(Connection& stranger);
+  void drop(Connection& stranger);
+  void drop_strangers(std::chrono::nanoseconds age);
   void watch_listeners(bool on);
   void warn_once(bool& warned, const std::string& text);
-  void drop_unproven();
   // control.cc
   void read(Connection& connection);
   void choose_wake_up(Connection& connection);
@@ -181,6 +193,10 @@ class ControlPlane {
   bool listens_no_more(int peer, Search& search);
   std::map<int, Search> searches_;
   std::vector<std::unique_ptr<Connection>> connections_;
+  // Connections of strangers, by whether a greeting has come. The epoll has those with input.
+  Strangers silent_, greeted_;
+  ProcessDescriptor strangers_ready_;
+  uint64_t strangers_ = 0;  // so far
   std::map<int, std::vector<std::string>>
       waiting_;  // records for neighbours that proved nothing yet
   Clock::time_point proofs_due_ = Clock::time_point::max();

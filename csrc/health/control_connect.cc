@@ -1,8 +1,8 @@
-// How control connections begin: this rank connects to neighbours, and accepts neighbours and
-// strangers.
+// How control connections to neighbours begin, and knocks.
 
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -27,9 +27,7 @@ namespace {
 // A stranger that has not proven the group's key by then is dropped. While a neighbour is missing,
 // a stranger may be this neighbour, which may be slow or stopped for a while.
 constexpr auto kProofBound = std::chrono::seconds(10), kNeighbourBound = std::chrono::seconds(30);
-// With this many strangers, one of this age is dropped for a newer connection.
-constexpr auto kMinStrangerAge = std::chrono::seconds(1);
-constexpr int kMaxStrangers = 64;
+constexpr int kMostTries = 100;  // to connect to a neighbour whose strangers take all places
 constexpr auto kKnockBound = std::chrono::milliseconds(100);
 // For an answer of one of a neighbour's addresses, before the next one. Room for a lost packet.
 constexpr auto kTurn = std::chrono::milliseconds(1500);
@@ -93,6 +91,9 @@ void set_no_delay(int descriptor) {
 
 ControlPlane::ControlPlane(int rank, int size, const std::string& address, Owner& owner)
     : rank_(rank), size_(size), owner_(owner) {
+  strangers_ready_ = ProcessDescriptor(epoll_create1(EPOLL_CLOEXEC));
+  if (strangers_ready_ < 0) fail("cannot listen for control connections");
+  owner_.watch(strangers_ready_);
   if (!listen_on(address)) fail("cannot listen for control connections on ", address);
 }
 
@@ -136,6 +137,7 @@ std::unique_ptr<ControlPlane::Connection> ControlPlane::start_connecting(int pee
   SocketAddress to(listener.address, listener.port);
   auto connection = std::make_unique<Connection>(
       Connection{to.make_socket(), Session::connecting(group_key_, rank_, peer)});
+  connection->out = connection->session.greeting();
   error = 0;
   if (connection->descriptor < 0) return nullptr;
   if (::connect(connection->descriptor, to.get(), to.length) != 0 && errno != EINPROGRESS &&
@@ -163,6 +165,23 @@ bool ControlPlane::try_next(Attempt& attempt, int error) {
   return true;
 }
 
+// Whether a connection that has ended without a proof begins again: strangers may have taken its
+// place at the other end.
+bool ControlPlane::try_again(const Connection& connection) {
+  if (connection.session.proven() || connection.second || connection.tries == kMostTries ||
+      connection.error == ECONNREFUSED || Clock::now() >= proofs_due_) {
+    return false;
+  }
+  int error = 0;
+  auto next = start_connecting(
+      connection.peer(), listeners_of_neighbours_.at(connection.peer()).front(), error);
+  if (!next) return false;
+  next->tries = connection.tries + 1;
+  begin(*next);
+  connections_.push_back(std::move(next));
+  return true;
+}
+
 void ControlPlane::begin(Connection& connection) {
   set_no_delay(connection.descriptor);
   enable_keep_alive(connection.descriptor, peer_timeout_);
@@ -173,6 +192,7 @@ void ControlPlane::begin(Connection& connection) {
 void ControlPlane::connect(const std::vector<Neighbour>& ranks, const std::string& group_key,
                            const Deadline& deadline) {
   group_key_ = group_key;
+  accept_waiting();  // a flood may have filled the queue
   std::vector<Attempt> attempts;
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_ || !neighbour(peer)) continue;
@@ -212,6 +232,7 @@ void ControlPlane::connect(const std::vector<Neighbour>& ranks, const std::strin
       } else {
         begin(*attempt.connection);
         connections_.push_back(std::move(attempt.connection));
+        write(*connections_.back());  // at once: a silent connection may have to make way
       }
     }
   }
@@ -324,72 +345,6 @@ void ControlPlane::end_knock(Connection& connection, int error) {
   connection.knock = ProcessDescriptor();
 }
 
-int ControlPlane::strangers() const {
-  return static_cast<int>(std::count_if(connections_.begin(), connections_.end(),
-                                        [](const auto& one) { return one->stranger(); }));
-}
-
-// False if the oldest stranger is too young. Connections are in order of age.
-bool ControlPlane::drop_oldest_stranger() {
-  for (auto& connection : connections_) {
-    if (!connection->stranger()) continue;
-    if (Clock::now() - connection->since < kMinStrangerAge) return false;
-    close(*connection);
-    return true;
-  }
-  return false;
-}
-
-// A ready listener that cannot accept would wake the progress thread all the time. Without the
-// watch the regular polls accept connections.
-void ControlPlane::watch_listeners(bool on) {
-  if (on == listeners_watched_) return;
-  listeners_watched_ = on;
-  for (int listener : listeners_) on ? owner_.watch(listener) : owner_.unwatch(listener);
-}
-
-void ControlPlane::warn_once(bool& warned, const std::string& text) {
-  if (!std::exchange(warned, true)) log(LogLevel::warning, text, rank_);
-}
-
-void ControlPlane::accept_waiting() {
-  bool all = true;
-  for (int listener : listeners_) all &= accept_waiting(listener);
-  watch_listeners(all);
-}
-
-// False if connections still wait.
-bool ControlPlane::accept_waiting(int listener) {
-  for (int dropped = 0; dropped <= kMaxStrangers;) {
-    if (strangers() >= kMaxStrangers) {
-      warn_once(warned_of_strangers_,
-                std::to_string(kMaxStrangers) + " connections of strangers at control port " +
-                    contact_ +
-                    ": none has proven this group's key; the oldest make way for newer ones; "
-                    "keep port scanners away from it");
-      if (!drop_oldest_stranger()) break;
-      ++dropped;
-    }
-    ProcessDescriptor accepted(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (accepted < 0) {
-      if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      warn_once(warned_of_descriptors_,
-                system_text("cannot accept control connections: ", kReason,
-                            "; tries again twice a second; raise the descriptor limit (ulimit "
-                            "-n)"));
-      if (!drop_oldest_stranger()) break;
-      ++dropped;
-      continue;
-    }
-    connections_.push_back(std::make_unique<Connection>(
-        Connection{std::move(accepted), Session::accepting(group_key_, rank_)}));
-    connections_.back()->out = connections_.back()->session.challenge();
-    begin(*connections_.back());
-  }
-  return false;
-}
-
 void ControlPlane::set_proof_deadline(std::chrono::nanoseconds bound) {
   proofs_due_ = Clock::now() + std::min<std::chrono::nanoseconds>(bound, kNeighbourBound);
 }
@@ -398,9 +353,7 @@ void ControlPlane::set_proof_deadline(std::chrono::nanoseconds bound) {
 // is gone, or stands still.
 void ControlPlane::drop_unproven() {
   const auto bound = waiting_.empty() ? kProofBound : kNeighbourBound;
-  for (auto& connection : connections_) {
-    if (connection->stranger() && Clock::now() - connection->since > bound) close(*connection);
-  }
+  drop_strangers(bound);
   if (Clock::now() < proofs_due_) return;
   for (auto& connection : connections_) {
     if (connection->open() && connection->peer() >= 0 && !connection->proven()) close(*connection);

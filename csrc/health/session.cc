@@ -8,7 +8,7 @@ namespace hetcomm {
 namespace {
 
 constexpr size_t kChallengeBytes = 32;
-constexpr size_t kResponseBytes = sizeof(uint64_t) + kChallengeBytes + kDigestBytes;
+constexpr size_t kGreetingBytes = sizeof(uint64_t) + kChallengeBytes + kDigestBytes;
 
 std::string number(uint64_t value) { return Packer().put(value).take(); }
 
@@ -18,6 +18,11 @@ std::string number(uint64_t value) { return Packer().put(value).take(); }
               "another");
 }
 
+std::string greeting_seal(const std::string& group_key, int acceptor, std::string_view head) {
+  const std::string to = number(static_cast<uint64_t>(acceptor));
+  return hmac_sha256(group_key, ("greeting" + to).append(head));
+}
+
 std::string record_seal(const std::string& key, uint64_t count, std::string_view body) {
   return hmac_sha256(key, number(count).append(body));
 }
@@ -25,26 +30,29 @@ std::string record_seal(const std::string& key, uint64_t count, std::string_view
 }  // namespace
 
 Session::Session(Step step, const std::string& group_key, int rank, int peer)
-    : step_(step),
-      group_key_(group_key),
-      rank_(rank),
-      peer_(peer),
-      challenge_(random_bytes(kChallengeBytes)) {}
+    : step_(step), group_key_(group_key), rank_(rank), peer_(peer) {}
 
 Session Session::accepting(const std::string& group_key, int rank) {
-  return Session(Step::response, group_key, rank, -1);
+  return Session(Step::greeting, group_key, rank, -1);
 }
 
 Session Session::connecting(const std::string& group_key, int rank, int peer) {
-  return Session(Step::challenge, group_key, rank, peer);
+  Session session(Step::answer, group_key, rank, peer);
+  session.challenge_ = random_bytes(kChallengeBytes);
+  return session;
+}
+
+std::string Session::greeting() const {
+  const std::string head = number(static_cast<uint64_t>(rank_)) + challenge_;
+  return head + greeting_seal(group_key_, peer_, head);
 }
 
 size_t Session::awaited() const {
   switch (step_) {
-    case Step::challenge:
-      return kChallengeBytes;
-    case Step::response:
-      return kResponseBytes;
+    case Step::greeting:
+      return kGreetingBytes;
+    case Step::answer:
+      return kChallengeBytes + kDigestBytes;
     case Step::proof:
       return kDigestBytes;
     case Step::proven:
@@ -68,29 +76,30 @@ std::string Session::derive_keys_and_prove(int acceptor, int connector,
 
 std::string Session::advance(std::string_view bytes, int size) {
   switch (step_) {
-    case Step::challenge: {
-      const std::string proof =
-          derive_keys_and_prove(peer_, rank_, std::string(bytes) + challenge_);
-      step_ = Step::proof;
-      return number(static_cast<uint64_t>(rank_)) + challenge_ + proof;
-    }
-    case Step::response: {
-      const std::string head(bytes.substr(0, sizeof(uint64_t)));
+    case Step::greeting: {
+      const std::string head(bytes.substr(0, sizeof(uint64_t) + kChallengeBytes));
       const uint64_t claimed = Unpacker(head).number();
       if (claimed >= static_cast<uint64_t>(size) || static_cast<int>(claimed) == rank_) refuse();
-      const auto peer = static_cast<int>(claimed);
-      const std::string_view theirs = bytes.substr(sizeof(uint64_t), kChallengeBytes);
-      const std::string proof =
-          derive_keys_and_prove(rank_, peer, challenge_ + std::string(theirs));
-      if (!equal_in_constant_time(bytes.substr(sizeof(uint64_t) + kChallengeBytes), expected_)) {
+      if (!equal_in_constant_time(bytes.substr(head.size()),
+                                  greeting_seal(group_key_, rank_, head))) {
         refuse();
       }
-      peer_ = peer;
+      claimed_ = static_cast<int>(claimed);
+      challenge_ = random_bytes(kChallengeBytes);
+      step_ = Step::proof;
+      return challenge_ +
+             derive_keys_and_prove(rank_, claimed_, challenge_ + head.substr(sizeof(uint64_t)));
+    }
+    case Step::answer: {
+      const std::string theirs(bytes.substr(0, kChallengeBytes));
+      const std::string proof = derive_keys_and_prove(peer_, rank_, theirs + challenge_);
+      if (!equal_in_constant_time(bytes.substr(kChallengeBytes), expected_)) refuse();
       step_ = Step::proven;
       return proof;
     }
     case Step::proof:
       if (!equal_in_constant_time(bytes, expected_)) refuse();
+      peer_ = claimed_;
       step_ = Step::proven;
       return "";
     case Step::proven:

@@ -100,11 +100,13 @@ class Peer:
     def __init__(self, contact: tuple[str, int], key: bytes, to: int, rank: int) -> None:
         self.key = key
         self.socket = socket.create_connection(contact, BOUND)
-        self.challenge = self.receive(32)
         own = bytes(32)
-        self.context = packed(to, rank) + self.challenge + own
-        response = packed(rank) + own + self.digest(b"proof of connector")
-        self.socket.sendall(response)
+        head = packed(rank) + own
+        self.socket.sendall(head + hmac.digest(key, b"greeting" + packed(to) + head, "sha256"))
+        self.context = packed(to, rank) + self.receive(32) + own
+        self.proof = self.receive(32)  # none for another key
+        with contextlib.suppress(ConnectionError):
+            self.socket.sendall(self.digest(b"proof of connector"))
         self.sent = 0
 
     def digest(self, purpose: bytes) -> bytes:
@@ -121,8 +123,9 @@ class Peer:
     def receive(self, count: int) -> bytes:
         """So many bytes; fewer if the connection ends first."""
         found = b""
-        while len(found) < count and (part := self.socket.recv(count - len(found))):
-            found += part
+        with contextlib.suppress(ConnectionError):
+            while len(found) < count and (part := self.socket.recv(count - len(found))):
+                found += part
         return found
 
     def read_to_the_end(self) -> None:
@@ -141,7 +144,7 @@ class Peer:
 def introduced(shared: dict[str, bytes], to: int, rank: int) -> Peer:
     """A control connection to rank `to` by a peer that proves to be `rank`."""
     peer = Peer(contact_of(shared[f"member/{to}"]), group_key_of(shared), to, rank)
-    assert peer.receive(32) == peer.digest(b"proof of acceptor")
+    assert peer.proof == peer.digest(b"proof of acceptor")
     return peer
 
 

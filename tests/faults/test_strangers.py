@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from control_peers import packed
+from flood import flooding
 from job import BOUND, Job, cpu_seconds, listening_ports, wait_for
 
 
@@ -85,12 +86,12 @@ def test_many_lasting_strangers_do_not_stop_the_group(tmp_path: Path) -> None:
             rank.exits_cleanly()
 
 
-@pytest.mark.parametrize("limit", [0, 256], ids=["default", "256-descriptors"])
+@pytest.mark.parametrize("limit", [1024, 256])
 def test_a_thousand_strangers_take_few_descriptors(tmp_path: Path, limit: int) -> None:
-    """New strangers replace the oldest silent ones. The log says so once."""
+    """New strangers replace the oldest silent ones, beyond an eighth of all descriptors. The log
+    says so once."""
     with Job(tmp_path, "ab") as job:
-        if limit:
-            job[0].do("limit_descriptors", limit)
+        job[0].do("limit_descriptors", limit)
         assert job.do("all_reduce", 1000) == [3.0, 3.0]
         before = job[0].do("resources")["sockets"]
         port = control_port(tmp_path)
@@ -100,7 +101,7 @@ def test_a_thousand_strangers_take_few_descriptors(tmp_path: Path, limit: int) -
                 strangers.append(socket.create_connection(("127.0.0.1", port), BOUND))
             for _ in range(3):
                 assert job.do("all_reduce", 1000) == [3.0, 3.0]
-                assert job[0].do("resources")["sockets"] < before + 100
+                assert job[0].do("resources")["sockets"] < before + limit // 8 + 20
             wait_for(lambda: "connections of strangers at control port" in job[0].log.read_text())
             knock(port, STRANGERS["wrong-proof"])  # when its turn comes
         finally:
@@ -126,8 +127,8 @@ def test_a_rank_without_descriptors_does_not_spin(tmp_path: Path) -> None:
             assert "Too many open files; tries again twice a second" in job[0].log.read_text()
             job[0].do("release_descriptors")
             stranger.sendall(STRANGERS["wrong-proof"])
-            assert len(stranger.recv(32, socket.MSG_WAITALL)) == 32  # accepted now,
-            assert stranger.recv(1) == b""  # and rejected
+            with contextlib.suppress(ConnectionResetError):
+                assert stranger.recv(1) == b""  # accepted now, and rejected
         assert job[0].log.read_text().count("cannot accept") == 1
         assert job.do("all_reduce", 1000) == [3.0, 3.0]
         for rank in job.ranks:
@@ -140,6 +141,8 @@ def test_a_flood_of_garbage_disturbs_no_rank(tmp_path: Path, key: str) -> None:
     settings = {rank: {"HETCOMM_JOB_KEY": key} for rank in range(3)}
     with Job(tmp_path, "aab", settings=settings) as job, contextlib.ExitStack() as open_:
         assert job.do("all_reduce", 1000) == [6.0] * 3
+        for rank in job.ranks:
+            rank.do("limit_descriptors", 1024)
         before = [rank.do("resources")["sockets"] for rank in job.ranks]
         ports = [control_port(tmp_path, rank) for rank in range(3)]
         for number in range(1000):
@@ -162,7 +165,7 @@ def test_a_flood_of_garbage_disturbs_no_rank(tmp_path: Path, key: str) -> None:
             for _ in range(20):
                 assert job.do("all_reduce", 100_000) == [6.0] * 3
             for rank, sockets in zip(job.ranks, before, strict=True):
-                assert rank.do("resources")["sockets"] < sockets + 100
+                assert rank.do("resources")["sockets"] < sockets + 1024 // 8 + 20
         finally:
             over.set()
             for each in floods:
@@ -177,3 +180,23 @@ def rush(port: int, content: bytes) -> None:
     with socket.create_connection(("127.0.0.1", port), 1.0) as stranger:
         stranger.settimeout(1.0)
         stranger.sendall(content)
+
+
+@pytest.mark.parametrize("seconds", [1.0, 6.0], ids=["queue", "full-queue"])
+def test_a_flood_delays_no_set_up(tmp_path: Path, seconds: float) -> None:
+    """A thousand connections a second, silent or with garbage, to all ports of rank 1 but UCX's,
+    while it waits for rank 0 and later. The kernel's queue takes 4,096 of them."""
+    settings = {rank: {"UCX_TCP_PORT_RANGE": "34000-35999"} for rank in range(2)}
+    with Job(tmp_path, "ab", settings=settings) as job:
+        assert job.do("all_reduce", 1000) == [3.0, 3.0]
+        words = ("--of", job[1].process.pid, "--except", "34000-35999")
+        with flooding(1000, BOUND, *words):
+            job[1].tell("use", "second", BOUND)
+            time.sleep(seconds)
+            begin = time.monotonic()
+            job[0].do("use", "second", BOUND)
+            assert "error" not in job[1].answer(BOUND)
+            assert job.do("all_reduce", 1000) == [3.0, 3.0]
+            assert time.monotonic() - begin < 3  # alone it takes 0.2 s
+        for rank in job.ranks:
+            rank.exits_cleanly()

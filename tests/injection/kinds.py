@@ -152,6 +152,10 @@ KINDS = {
         "recorded bytes, garbled, truncated or replayed, for every listening port",
         machine_faults.strangers,
     ),
+    "flood": Kind(
+        "1,000 connections of strangers a second, also in set-up", machine_faults.flooded,
+        settings=machine_faults.ucx_ports,
+    ),
     "descriptors": Kind("no descriptors amid calls", machine_faults.few_descriptors, shared=True),
     "descriptors-in-set-up": Kind(
         "few descriptors from the beginning", machine_faults.joined_with_few_descriptors,

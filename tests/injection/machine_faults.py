@@ -7,13 +7,15 @@ import os
 import resource
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from job import listening_ports
+from flood import flooding
+from job import BOUND, listening_ports
 from recorded import Recording, changed, why_not
-from trial import ERROR, SHARED_MEMORY, Complaint, Trial
+from trial import ERROR, HANG, SHARED_MEMORY, Complaint, Trial
 
 if TYPE_CHECKING:
     from kinds import Settings
@@ -63,6 +65,40 @@ def strangers(trial: Trial) -> None:
     if not came:
         raise Complaint(ERROR, f"no stranger could send to any of the ports {ports}")
     trial.settle(before)
+    trial.work_alone()
+    trial.end()
+
+
+UCX_PORTS = range(34_000, 36_000)  # outside of the usual ports of processes and of the store
+FLOOD = 1000  # connections a second
+FILLS = 1.5  # seconds of flood while the victim waits for the others
+SET_UP = 5.0  # seconds for the rest of set-up; alone it takes a part of one
+
+
+def ucx_ports(_: Trial) -> Settings:
+    """UCX does not bound strangers, so a flood spares its ports."""
+    every = {"UCX_TCP_PORT_RANGE": f"{UCX_PORTS.start}-{UCX_PORTS.stop - 1}"}
+    return dict.fromkeys(range(64), every)
+
+
+def flooded(trial: Trial) -> None:
+    """Strangers come to all ports of the victim, also while it waits in set-up for the others."""
+    victim = trial.job[trial.victim]
+    spared = f"{UCX_PORTS.start}-{UCX_PORTS.stop - 1}"
+    with flooding(FLOOD, BOUND, "--of", victim.process.pid, "--except", spared):
+        trial.begin()
+        trial.all_right()
+        trial.order(victim, "use", "second", BOUND)
+        time.sleep(FILLS)
+        begin = time.monotonic()
+        for rank in trial.others:
+            trial.order(rank, "use", "second", BOUND)
+        trial.all_right()
+        seconds = time.monotonic() - begin
+        trial.tell(f"a set-up took {seconds:.1f} s")
+        if seconds > SET_UP:
+            raise Complaint(HANG, f"set-up took {seconds:.1f} s beside a flood")
+        trial.work_alone()
     trial.work_alone()
     trial.end()
 

@@ -25,7 +25,8 @@ GROUPS = {
     "timeouts": ("", 3, ("stop-long", "delay-long")),
     "machine": (
         "", 12,
-        ("strangers", "descriptors", "descriptors-in-set-up", "memory", "memory-in-set-up"),
+        ("strangers", "flood", "descriptors", "descriptors-in-set-up", "memory",
+         "memory-in-set-up"),
     ),
     "files": ("compiler", 4, ("files-stand-still",)),
     "libraries": ("emulated vendors", 9, ("library",)),
