@@ -148,16 +148,18 @@ class Communicator(Collectives, Objects):
         self._communicator.check_process()  # a child of fork() shares the store's connection
         mine = "none" if color is None else f"{operator.index(color)} {operator.index(key)}"
         number, self._splits = self._splits, self._splits + 1
-        self._store.set(f"split/{number}/{self.rank}", mine.encode())
+        store = self._communicator.sealed(self._store)
+        store.set(f"split/{number}/{self.rank}", mine.encode())
         self.barrier()  # reports a dead rank, which the store does not
         chosen = []
         for rank in range(self.size):
-            value = self._store.get(f"split/{number}/{rank}", rendezvous.seconds(self._timeout))
+            value = store.get(f"split/{number}/{rank}", rendezvous.seconds(self._timeout))
             if value != b"none":
                 theirs, at = map(int, value.split())
                 chosen.append((theirs, at, rank))
         made = None if color is None else self._group_of(chosen, color, number)
         self.barrier()  # keeps the store's server until all ranks have read
+        store.delete_key(f"split/{number}/{self.rank}")
         return made
 
     def _group_of(self, chosen: list[tuple[int, int, int]], color: int, number: int) -> Self:

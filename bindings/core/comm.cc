@@ -97,6 +97,14 @@ class PythonStore : public Store {
     });
     return value;
   }
+  void remove(const std::vector<std::string>& keys) override {
+    call([&] {
+      const auto found = optional("delete_key");
+      for (const std::string& key : keys) {
+        if (found) found(key);
+      }
+    });
+  }
   void leave_will(const std::string& key, const std::string& value, const Deadline&) override {
     call([&] {
       if (const auto found = optional("leave_will")) found(key, py::bytes(value));
@@ -203,11 +211,31 @@ void end_process() {
   shut_down();
 }
 
+template <typename T>
+auto bind_store(py::module_& module, const char* name, const char* text) {
+  return py::class_<T, Store>(module, name, text)
+      .def("set",
+           [](T& self, const std::string& key, const py::bytes& value) {
+             const std::string bytes(value);
+             const py::gil_scoped_release release;
+             self.set(key, bytes, Deadline(kLongestTimeout));
+           })
+      .def("get", [](T& self, const std::string& key, std::chrono::nanoseconds timeout) {
+        std::string found;
+        {
+          const py::gil_scoped_release release;
+          found = self.get(key, Deadline(timeout_of(timeout)));
+        }
+        return py::bytes(found);
+      });
+}
+
 void bind_comm(py::module_& module) {
   py::class_<Store, PythonStore>(
       module, "Store",
       "The place where ranks find each other. Derive and define "
-      "set(key, value: bytes) and get(key, timeout: timedelta) -> bytes.")
+      "set(key, value: bytes) and get(key, timeout: timedelta) -> bytes; and delete_key(key), if "
+      "the values of finished set-ups shall not stay.")
       .def(py::init<>())
       .def(
           "leave_will", [](const Store&, const std::string&, const py::bytes&) {}, py::arg("key"),
@@ -218,21 +246,14 @@ void bind_comm(py::module_& module) {
           "withdraw_will", [](const Store&, const std::string&) {}, py::arg("key"))
       .def(
           "place", [](const Store& self) { return self.Store::place(); },
-          "The store in words, for errors; override it.");
-  py::class_<LocalStore, Store>(module, "LocalStore", "For ranks that are threads of one process.")
-      .def(py::init<>())
-      .def("set",
-           [](LocalStore& self, const std::string& key, const py::bytes& value) {
-             self.set(key, std::string(value), Deadline(kLongestTimeout));
-           })
-      .def("get", [](LocalStore& self, const std::string& key, std::chrono::nanoseconds timeout) {
-        std::string found;
-        {
-          const py::gil_scoped_release release;
-          found = self.get(key, Deadline(timeout_of(timeout)));
-        }
-        return py::bytes(found);
+          "The store in words, for errors; override it.")
+      .def("delete_key", [](Store& self, const std::string& key) {
+        const py::gil_scoped_release release;
+        self.remove({key});
       });
+  bind_store<LocalStore>(module, "LocalStore", "For ranks that are threads of one process.")
+      .def(py::init<>());
+  bind_store<SealedStore>(module, "SealedStore", "A store whose values carry a group's seals.");
   py::class_<Numbers>(module, "Numbers", "Unique numbers below a limit.")
       .def(py::init<uint32_t>(), py::arg("limit"))
       .def("take", &Numbers::take)
@@ -352,6 +373,10 @@ void bind_comm(py::module_& module) {
       .def("abort", &Communicator::abort, py::call_guard<py::gil_scoped_release>(),
            py::arg("reason") = "abort() was called")
       .def("leave", &Communicator::leave, py::call_guard<py::gil_scoped_release>())
+      .def(
+          "sealed", [](const Communicator& self, Store& store) { return self.sealed(store); },
+          py::arg("store"), py::keep_alive<0, 2>(),
+          "The store; with a job key its values carry seals of this group.")
       .def("check_process", &Communicator::check_process,
            "Raises InvalidArgumentError in a child of fork().")
       .def(

@@ -31,6 +31,10 @@ void TorchStore::set(const std::string& key, const std::string& value, const Dea
   }
 }
 
+void TorchStore::remove(const std::vector<std::string>& keys) {
+  for (const std::string& key : keys) store_->deleteKey(key);
+}
+
 // torch's wait() writes warnings into the log while a key is not set.
 std::string TorchStore::get(const std::string& key, const Deadline& deadline) {
   const auto begin = Clock::now();

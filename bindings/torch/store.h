@@ -14,6 +14,7 @@ class TorchStore : public Store {
 
   void set(const std::string& key, const std::string& value, const Deadline& deadline) override;
   std::string get(const std::string& key, const Deadline& deadline) override;
+  void remove(const std::vector<std::string>& keys) override;
   std::string place() const override;
 
  private:

@@ -18,6 +18,7 @@
 namespace hetcomm {
 namespace {
 
+constexpr auto kLateReaders = std::chrono::seconds(2);
 constexpr int kMostProbes = 6;  // rounds; a last one only publishes the addresses of the paths
 
 void check_options(const BootstrapOptions& options) {
@@ -133,20 +134,42 @@ bool has_rails(const Group& group) {
   return false;
 }
 
+// A long job makes many groups, and the store must not grow. A rank that has the last value of
+// every rank knows that all have read the values before. Rank 0 removes the last ones, and waits
+// until nobody reads them. After a late rank they stay.
+void remove_values(const Group& group, SealedStore& store) {
+  std::vector<std::string> own = store.keys();
+  const std::string last = own.back().substr(0, own.back().rfind('/') + 1);
+  own.pop_back();
+  const std::string over = "over/";
+  std::vector<std::string> all = {last + "0"};
+  const Deadline bound(kLateReaders);
+  try {
+    store.remove(own);
+    if (group.rank > 0) return store.set(over + std::to_string(group.rank), "", bound);
+    for (int peer = 1; peer < group.size; ++peer) {
+      const std::string number = std::to_string(peer);
+      store.get(over + number, bound);
+      all.insert(all.end(), {last + number, over + number});
+    }
+    store.remove(all);
+  } catch (const Error&) {  // the group is complete
+  }
+}
+
 void run_stages(Group& group, SealedStore& store, Agreement& agreement,
                 const BootstrapOptions& options) {
   Exchange exchanged;
-  std::string group_key;
   const auto left = agreement.stage(Agreement::kExchange, [&] {
     exchanged = exchange_members(store, agreement, options, group);
     std::string words;
     for (const Member& member : exchanged.members) words += member.word;
-    group_key = make_group_key(store.job_key(), words);
-    begin_watch(group, exchanged.members, group_key, agreement.deadline());
+    group.key = make_group_key(store.job_key(), words);
+    begin_watch(group, exchanged.members, agreement.deadline());
     return std::to_string(agreement.deadline().left().count());
   });
   const Deadline deadline = earliest(left);
-  store.use_group_key(group_key);
+  store.use_group_key(group.key);
   const auto island = [&] {
     return IslandSetup{
         *group.topology,   group.rank,
@@ -180,6 +203,7 @@ void run_stages(Group& group, SealedStore& store, Agreement& agreement,
     add_to_dumps(group.health);
   }
   if (!has_rails(group)) group.rail_listeners.reset();
+  remove_values(group, store);
   log_group(group);
 }
 
@@ -221,6 +245,7 @@ std::unique_ptr<Group> bootstrap(std::shared_ptr<Store> store, const BootstrapOp
   BoundedStore bounded(std::move(store), options.look);
   try {
     set_up(*group, bounded, options);
+    bounded.throw_interrupt();
   } catch (...) {
     withdraw(*group);
     bounded.throw_interrupt();

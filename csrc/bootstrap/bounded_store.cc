@@ -16,6 +16,7 @@ constexpr auto kAnswerBound = 500ms;  // for the answer of an operation, after i
 constexpr std::chrono::nanoseconds kLookInterval = 100ms;
 // A question that nobody waits for any more ends within this time, if the store answers.
 constexpr std::chrono::nanoseconds kLongestQuestion = 1s;
+constexpr std::chrono::nanoseconds kRemoval = 1s;
 constexpr auto kImprecision = 20ms;  // of a store's timeout
 
 }  // namespace
@@ -162,6 +163,15 @@ void BoundedStore::set(const std::string& key, const std::string& value, const D
 std::string BoundedStore::get(const std::string& key, const Deadline& deadline) {
   return perform([=](Store& store, const Deadline& bound) { return store.get(key, bound); },
                  deadline, true);
+}
+
+void BoundedStore::remove(const std::vector<std::string>& keys) {
+  perform(
+      [=](Store& store, const Deadline&) {
+        store.remove(keys);
+        return std::string();
+      },
+      Deadline(kRemoval), false);
 }
 
 void BoundedStore::leave_will(const std::string& key, const std::string& value,

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "bootstrap/store.h"
 
@@ -28,6 +29,7 @@ class BoundedStore : public Store {
 
   void set(const std::string& key, const std::string& value, const Deadline& deadline) override;
   std::string get(const std::string& key, const Deadline& deadline) override;
+  void remove(const std::vector<std::string>& keys) override;
   void leave_will(const std::string& key, const std::string& value,
                   const Deadline& deadline) override;
   void withdraw_will(const std::string& key, const Deadline& deadline) override;

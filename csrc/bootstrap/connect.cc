@@ -149,8 +149,7 @@ ConnectInfo ConnectInfo::unpack(const std::string& bytes) {
   return info;
 }
 
-void begin_watch(Group& group, const std::vector<Member>& members, const std::string& group_key,
-                 const Deadline& deadline) {
+void begin_watch(Group& group, const std::vector<Member>& members, const Deadline& deadline) {
   if (!group.health) return;
   const Topology& topology = *group.topology;
   std::vector<RankPlace> places;
@@ -162,7 +161,7 @@ void begin_watch(Group& group, const std::vector<Member>& members, const std::st
   group.health->introduce(group.name, std::move(places));
   if (topology.hosts().size() == 1) group.health->share_host();
   group.executor->add(group.health);
-  group.health->begin(neighbours, group_key, deadline);
+  group.health->begin(neighbours, group.key, deadline);
 }
 
 ConnectInfo make_connect_info(Group& group, const IslandSetup& setup, const Deadline& deadline,

@@ -24,8 +24,7 @@ struct ConnectInfo {
 
 // Connects the control connections, so that the death of a rank during set-up is noticed. Throws
 // Error.
-void begin_watch(Group& group, const std::vector<Member>& members, const std::string& group_key,
-                 const Deadline& deadline);
+void begin_watch(Group& group, const std::vector<Member>& members, const Deadline& deadline);
 
 // Makes this rank's record, and probes the rails and IP paths of this host unless told otherwise.
 // Throws Error.

@@ -56,6 +56,7 @@ std::string SealedStore::sealed(const std::string& key, const std::string& value
 }
 
 void SealedStore::set(const std::string& key, const std::string& value, const Deadline& deadline) {
+  keys_.push_back(key);
   store_.set(key, sealed(key, value), deadline);
 }
 

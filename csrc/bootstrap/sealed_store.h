@@ -30,6 +30,9 @@ class SealedStore : public Store {
     store_.withdraw_will(key, deadline);
   }
   std::string place() const override { return store_.place(); }
+  void remove(const std::vector<std::string>& keys) override { store_.remove(keys); }
+  // All keys that this rank has set, in order.
+  const std::vector<std::string>& keys() const { return keys_; }
 
  private:
   std::string sealed(const std::string& key, const std::string& value) const;
@@ -42,6 +45,7 @@ class SealedStore : public Store {
   const int rank_;
   const std::string job_key_;
   std::string key_;  // of seals; empty without a job key
+  std::vector<std::string> keys_;
 };
 
 // The key of a group's control connections: of the job key, and of new random words of all ranks.

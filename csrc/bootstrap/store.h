@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "base/deadline.h"
 #include "base/status.h"
@@ -18,6 +19,8 @@ class Store {
   virtual void set(const std::string& key, const std::string& value, const Deadline& deadline) = 0;
   // Waits for the key; throws Error(timeout) once the deadline has passed.
   virtual std::string get(const std::string& key, const Deadline& deadline) = 0;
+  // Forgets keys that nobody reads any more, if the store can.
+  virtual void remove(const std::vector<std::string>& /*keys*/) {}
   // Has the store set a key without a value if this process ends before withdraw_will(). Stores
   // that do not see the end of a process do nothing.
   virtual void leave_will(const std::string& /*key*/, const std::string& /*value*/,
@@ -47,6 +50,10 @@ class LocalStore : public Store {
       throw Error(Code::timeout, "the store has no key " + key + " yet");
     }
     return values_[key];
+  }
+  void remove(const std::vector<std::string>& keys) override {
+    std::lock_guard lock(mutex_);
+    for (const std::string& key : keys) values_.erase(key);
   }
 
  private:

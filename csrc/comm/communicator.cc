@@ -58,6 +58,12 @@ int Communicator::rank() const { return group_->rank; }
 
 int Communicator::size() const { return group_->size; }
 
+SealedStore Communicator::sealed(Store& store) const {
+  SealedStore sealed(store, group_->rank);
+  sealed.use_group_key(group_->key);
+  return sealed;
+}
+
 const Topology& Communicator::topology() const { return *topology_; }
 
 const std::shared_ptr<Device>& Communicator::device() const { return group_->device; }

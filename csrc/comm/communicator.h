@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/fork.h"
+#include "bootstrap/sealed_store.h"
 #include "comm/trace_recorder.h"
 #include "comm/work.h"
 
@@ -39,6 +40,8 @@ class Communicator {
   const Topology& topology() const;
   // The buffers are memory of this device; null if they are host memory.
   const std::shared_ptr<Device>& device() const;
+  // The store; with a job key its values carry seals of this group.
+  SealedStore sealed(Store& store) const;
   std::chrono::nanoseconds timeout() const { return timeout_; }
   void set_timeout(std::chrono::nanoseconds timeout) { timeout_ = timeout; }
 

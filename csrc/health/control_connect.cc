@@ -173,8 +173,8 @@ bool ControlPlane::try_again(const Connection& connection) {
     return false;
   }
   int error = 0;
-  auto next = start_connecting(
-      connection.peer(), listeners_of_neighbours_.at(connection.peer()).front(), error);
+  auto next = start_connecting(connection.peer(),
+                               listeners_of_neighbours_.at(connection.peer()).front(), error);
   if (!next) return false;
   next->tries = connection.tries + 1;
   begin(*next);
