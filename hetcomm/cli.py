@@ -19,6 +19,7 @@ from hetcomm.job_key import key
 from hetcomm.launch import launch
 from hetcomm.plan.command import plan
 from hetcomm.plan.measure.command import profile
+from hetcomm.printable import printable
 from hetcomm.topo import topo
 from hetcomm.tune.command import tune
 
@@ -76,5 +77,5 @@ def flush_output() -> None:
 
 
 def fail(text: str) -> NoReturn:
-    print(f"hetcomm: {text}", file=sys.stderr)
+    print(f"hetcomm: {printable(text)}", file=sys.stderr)
     raise SystemExit(2)

@@ -12,14 +12,19 @@ import re
 import socket
 import struct
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from hetcomm import _core
+from hetcomm.printable import printable
 
-BOUND = 10.0  # seconds; an answer takes two at most
+BOUND = 10.0  # seconds for the beginning of an answer, which takes two at most
+_ALL = 30.0  # seconds for all of an answer
+_MOST = 256 << 20  # bytes of an answer; 4,000 ranks' timelines take a part of this
+_MOST_NAMES = 16  # sockets of one process; any user may bind such a name
 _SOCKET = re.compile(r"@(hetcomm-dump-(\d+)-\d+)$", re.MULTILINE)
 _PROCESS = re.compile(r", process (\d+): ")
 
@@ -36,7 +41,7 @@ def dump(
 ) -> None:
     """Shows who waits for whom in a running job, and since when."""
     if process is not None:
-        print(ask(process, "state"), end="")
+        print(printable(ask(process, "state")), end="")
     else:
         process = _ask_all()
     if trace is not None:
@@ -69,11 +74,11 @@ def _ask_all() -> int:
             text = ask(pid, "state")
         except _core.Error as error:
             if _is_own(pid):
-                print(error, file=sys.stderr)
+                print(printable(str(error)), file=sys.stderr)
             continue
         answered.append(pid)
         told |= {int(one) for one in _PROCESS.findall(text)}
-        print(text, end="")
+        print(printable(text), end="")
     if not answered:
         raise _core.TransportError(
             f"dump: none of the {len(found)} processes with hetcomm groups answers; see the lines "
@@ -97,16 +102,23 @@ def ask(process: int, request: str) -> str:
         hetcomm.TransportError: it belongs to another user, or does not answer.
     """
     with _connect(process) as connection:
+        end = time.monotonic() + _ALL
         connection.settimeout(BOUND)
         answer = bytearray()
         try:
             connection.sendall(f"{request}\n".encode())
             while piece := connection.recv(1 << 16):
                 answer += piece
+                if len(answer) > _MOST:
+                    raise _core.TransportError(
+                        f"dump: expected at most {_MOST} bytes from process {process}, got more; "
+                        "see which program it runs"
+                    )
+                connection.settimeout(max(0.001, min(BOUND, end - time.monotonic())))
         except OSError as error:
             raise _core.TransportError(
-                f"dump: process {process} does not answer within {BOUND:.0f} s ({error}); it is "
-                "stopped, or in a library that stands still; ask a process of another rank"
+                f"dump: process {process} does not answer in time ({error}); it is stopped, or in "
+                "a library that stands still; ask a process of another rank"
             ) from None
     if not answer:
         raise _core.TransportError(
@@ -125,20 +137,29 @@ def _connect(process: int) -> socket.socket:
             f"dump: expected the id of a running process, got {process}: {error.strerror}"
         ) from None
     inside = int(re.findall(r"^NSpid:.*?(\d+)$", status, re.MULTILINE)[0])
+    owner = int(re.findall(r"^Uid:\s+\d+\s+(\d+)", status, re.MULTILINE)[0])
     names = [name for name, pid in _SOCKET.findall(listed) if int(pid) == inside]
     if not names:
         raise _core.InvalidArgumentError(
             f"dump: expected a process with hetcomm groups, got {process}, which has none"
         )
-    connection = _connect_in(process, names[0])
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    _, user, _ = struct.unpack("3i", credentials)
-    if user != os.geteuid() and os.geteuid() != 0:
-        connection.close()
+    if owner != os.geteuid() != 0:
         raise _core.TransportError(
-            f"dump: expected a process of user {os.geteuid()}, got {process} of user {user}"
+            f"dump: expected a process of user {os.geteuid()}, got {process} of user {owner}"
         )
-    return connection
+    others = []
+    for name in names[:_MOST_NAMES]:
+        connection = _connect_in(process, name)
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        found, user, _ = struct.unpack("3i", credentials)
+        if (found, user) == (process, owner):
+            return connection
+        connection.close()
+        others.append(f"process {found} of user {user}")
+    raise _core.TransportError(
+        f"dump: expected a socket of process {process} of user {owner}, got one with its name of "
+        f"{', '.join(others)}; see what these processes do"
+    )
 
 
 def _connect_in(process: int, name: str) -> socket.socket:

@@ -19,6 +19,7 @@ from rich.tree import Tree
 
 from hetcomm import _core, topo_save
 from hetcomm.bounded_call import SilentStoreError
+from hetcomm.pages import print_page
 from hetcomm.rendezvous import PrefixStore, job_of, open_store, seconds
 from hetcomm.topo_page import (
     count,
@@ -241,4 +242,4 @@ def topo(
     if json:
         typer.echo(dumps(describe(found.topology, found.explanations, found.paths), indent=2))
     else:
-        Console().print(render(found.topology, found.explanations, found.paths))
+        print_page(Console(), render(found.topology, found.explanations, found.paths))

@@ -19,6 +19,7 @@ from hetcomm.bench.error import BenchError
 from hetcomm.bench.progress import Page
 from hetcomm.bench.settings import Settings
 from hetcomm.emulate import ClusterError, load
+from hetcomm.printable import printable
 
 # Options of every measuring command.
 Ranks = Annotated[
@@ -84,7 +85,7 @@ class Start:
         except (BenchError, ClusterError, _core.Error) as error:
             if isinstance(error, _core.InvalidArgumentError):
                 raise
-            typer.echo(f"hetcomm {self.command}: {error}", err=True)
+            typer.echo(f"hetcomm {self.command}: {printable(str(error))}", err=True)
             status = 2 if isinstance(error, ClusterError) else rank.EXIT_FAILED
             raise typer.Exit(status) from None
 
@@ -109,6 +110,6 @@ def run_here(
     except (_core.Error, BenchError) as error:
         status = rank.status_of(error)
         if control.rank == 0 or not control.failure_shared:
-            print(f"hetcomm {command}: {error}", file=sys.stderr, flush=True)
+            print(f"hetcomm {command}: {printable(str(error))}", file=sys.stderr, flush=True)
         control.leave() if control.failure_shared else control.abandon(status)
         raise typer.Exit(status) from None

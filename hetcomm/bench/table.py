@@ -21,6 +21,8 @@ from hetcomm.bench.gap import Gap
 from hetcomm.bench.legs import shown_legs
 from hetcomm.bench.row import Row
 from hetcomm.bench.tolerance import tolerance_of
+from hetcomm.pages import print_page
+from hetcomm.printable import printable
 
 COLUMNS = ("min", "median", "p99", "algbw", "busbw")
 # Of a row in CSV; times in seconds, bandwidths in bytes per second.
@@ -168,7 +170,7 @@ def output() -> Console:
 
 def show(facts: dict[str, Any], rows: Sequence[Row]) -> None:
     console = output()
-    console.print(Text(header(facts)), soft_wrap=True)
+    console.print(Text(printable(header(facts))), soft_wrap=True)
     machine = facts["machine"]
     if machine["load"] > machine["cores"] / 2:
         console.print(
@@ -177,7 +179,7 @@ def show(facts: dict[str, Any], rows: Sequence[Row]) -> None:
             style="yellow",
             highlight=False,
         )
-    console.print(render(rows))
+    print_page(console, render(rows))
 
 
 def json_text(facts: dict[str, Any], rows: Sequence[Row]) -> str:

@@ -13,6 +13,7 @@ from hetcomm.doctor.diagnosis import diagnose
 from hetcomm.doctor.finding import Severity
 from hetcomm.doctor.gather import gather
 from hetcomm.doctor.page import describe, render
+from hetcomm.pages import print_page
 
 
 def doctor(
@@ -33,7 +34,7 @@ def doctor(
     if json:
         typer.echo(dumps(describe(cluster, findings), indent=2))
     else:
-        Console().print(render(cluster, findings))
+        print_page(Console(), render(cluster, findings))
     worst = Severity.warning if strict else Severity.error
     if any(each.severity <= worst for each in findings):
         raise typer.Exit(1)
