@@ -14,6 +14,7 @@ from hetcomm.emulate import Cluster, Result, vendors
 from hetcomm.emulate.job import Job
 from hetcomm.emulate.kernel import die_with_parent
 from hetcomm.emulate.launch import GRACE_SECONDS
+from hetcomm.emulate.logs import new_log
 from hetcomm.job_key import with_job_key
 from hetcomm.processes import end
 from hetcomm.rendezvous import free_port
@@ -41,7 +42,7 @@ def run(cluster: Cluster, command: Sequence[str], *, timeout: float, stdout: Pat
         (Path(sysfs) / "class/net").mkdir(parents=True)
         try:
             for rank in range(cluster.ranks):
-                with (stdout / f"rank-{rank}.log").open("wb") as log, _signals_delayed():
+                with open(new_log(stdout, rank), "wb") as log, _signals_delayed():
                     processes.append(
                         subprocess.Popen(
                             job.command,

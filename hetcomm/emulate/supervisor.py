@@ -15,6 +15,7 @@ from .cluster import Host
 from .error import ClusterError, refusal
 from .host import READY, START, TERMINATE, serve
 from .job import Job
+from .logs import new_log
 from .network import Network, note
 from .result import Result
 
@@ -146,8 +147,7 @@ class Supervisor:
     def _open_output(self, rank: int) -> tuple[int | None, int]:
         if self._job.log_directory is None:
             return os.pipe()
-        path = os.path.join(self._job.log_directory, f"rank-{rank}.log")
-        return None, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        return None, new_log(self._job.log_directory, rank)
 
     def _read_output(self, rank: int, reader: int, host: str) -> None:
         output = _Output(f"[{rank} {host}] ".encode())

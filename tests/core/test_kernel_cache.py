@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from functools import reduce
 from pathlib import Path
@@ -99,3 +100,50 @@ def test_a_kernel_cache_of_0_keeps_no_file(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.delenv("HETCOMM_KERNEL_CACHE")
     assert compiled()[0]
     assert len(list((tmp_path / "hetcomm" / "kernels").iterdir())) == 1
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
+def test_what_is_no_file_is_not_opened(folder: Path, kind: str) -> None:
+    """A pipe without a writer would block for ever."""
+    compiled()
+    (file,) = folder.iterdir()
+    planted = folder.parent / "planted"
+    planted.write_bytes(marked(file.read_bytes()))
+    file.unlink()
+    if kind == "pipe":
+        os.mkfifo(file)
+    elif kind == "link":
+        file.symlink_to(planted)
+    else:
+        file.mkdir()
+    assert compiled()[0][:4] == b"\x7fELF"
+    assert file.is_dir() == (kind == "folder") and not file.is_symlink()
+    assert MARKER in planted.read_bytes()
+
+
+def test_an_enormous_file_does_not_count(folder: Path) -> None:
+    compiled()
+    (file,) = folder.iterdir()
+    os.truncate(file, 1 << 40)  # sparse
+    assert compiled()[0][:4] == b"\x7fELF"
+    assert file.stat().st_size < 1 << 20
+
+
+def test_a_folder_that_others_can_write_does_not_count(folder: Path) -> None:
+    compiled()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    (file,) = folder.iterdir()
+    file.write_bytes(marked(file.read_bytes()))
+    folder.chmod(0o770)
+    assert compiled()[0] != MARKER
+    folder.chmod(0o700)
+    assert compiled()[0] == MARKER
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a folder of another user")
+def test_a_folder_of_another_user_does_not_count(folder: Path) -> None:
+    compiled()
+    (file,) = folder.iterdir()
+    file.write_bytes(marked(file.read_bytes()))
+    os.chown(folder, 65534, 65534)
+    assert compiled()[0] != MARKER
