@@ -74,7 +74,7 @@ Descriptor open_folder(const std::string& path, bool make) {
   Descriptor folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   struct stat facts{};
   if (folder < 0 || fstat(folder, &facts) != 0) {
-    if (make) warn(path, std::strerror(errno));
+    if (make) warn(path, system_text(kReason));
     return Descriptor();
   }
   return is_safe(path, facts) ? std::move(folder) : Descriptor();
