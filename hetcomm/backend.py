@@ -16,6 +16,7 @@ from hetcomm import _attempts, _autoload, diagnosis
 from hetcomm._vendors import of_torch, torch_devices, vendors
 
 _UNSET_TIMEOUT = timedelta(milliseconds=-1)  # torch's
+_LONGEST = 1e9  # seconds that the core waits
 
 
 def create(options: Any, backend_options: Any) -> Any:
@@ -41,20 +42,17 @@ def create(options: Any, backend_options: Any) -> Any:
         from torch.distributed.constants import default_pg_timeout
 
         timeout = default_pg_timeout
-    if not isinstance(timeout, timedelta):
-        timeout = timedelta(seconds=float(timeout))
+    asked = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
+    # In torch a timedelta of more than 292,000 years overflows, mostly to a number far below zero.
+    seconds = _core.timeout(-asked if asked < -_LONGEST else asked)
     store = _attempts.store_of_attempt(
-        options.store,
-        options.group_rank,
-        options.group_size,
-        timeout.total_seconds(),
-        options.group_id,
+        options.store, options.group_rank, options.group_size, seconds, options.group_id
     )
     return native.ProcessGroupHetcomm(
         store,
         options.group_rank,
         options.group_size,
-        timeout,
+        timedelta(seconds=seconds),
         name=options.group_id,
         bridge_codec=getattr(backend_options, "bridge_codec", ""),
     )

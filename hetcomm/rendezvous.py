@@ -197,9 +197,8 @@ class TorchStore(_core.Store):
         self._perform(lambda _: self.store.set(key, value), self.timeout)
 
     def get(self, key: str, timeout: timedelta) -> bytes:
-        value: bytes | None = self._perform(
-            lambda given_up: self._ask(key, given_up), timeout.total_seconds()
-        )
+        bound = _core.timeout(timeout.total_seconds())
+        value: bytes | None = self._perform(lambda given_up: self._ask(key, given_up), bound)
         if value is None:
             raise _core.TimeoutError("no rank has set it")
         return value

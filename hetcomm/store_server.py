@@ -19,6 +19,7 @@ from collections.abc import Callable, Generator
 from itertools import count
 
 from hetcomm import _core
+from hetcomm.arguments import check_port
 from hetcomm.printable import printable
 from hetcomm.store_protocol import (
     ANSWER,
@@ -108,6 +109,7 @@ class TcpStoreServer:
         Raises:
             TransportError: the port is taken.
         """
+        check_port(port)
         self._key = bytes(_core.job_key()) if job_key is None else job_key
         self._job = job
         self._listener = _listen(port)

@@ -10,6 +10,7 @@ import time
 from datetime import timedelta
 
 from hetcomm import _core
+from hetcomm.arguments import check_port, real_number
 from hetcomm.bounded_call import SilentStoreError
 from hetcomm.store_protocol import (
     ANSWER,
@@ -67,6 +68,8 @@ class TcpStore(_core.Store):
             TimeoutError: the process there does not answer.
         """
         super().__init__()
+        timeout = _core.timeout(real_number("timeout", timeout))
+        check_port(port)
         self.addresses = [addresses] if isinstance(addresses, str) else addresses
         self.port, self.timeout = port, timeout
         own = f"process {os.getpid()} on {socket.gethostname()}"
@@ -155,7 +158,7 @@ class TcpStore(_core.Store):
 
     def get(self, key: str, timeout: timedelta) -> bytes:
         """Waits for the key; raises hetcomm.TimeoutError."""
-        bound = timeout.total_seconds()
+        bound = _core.timeout(timeout.total_seconds())
         sign, value = self._request(GET, key, b"", bound)
         if sign == EXPIRED:
             refused = value.decode(errors="replace")

@@ -3,7 +3,6 @@
 
 #include "base/available_memory.h"
 #include "base/config.h"
-#include "base/deadline.h"
 #include "base/dtype.h"
 #include "base/job_key.h"
 #include "base/library.h"
@@ -11,6 +10,7 @@
 #include "base/sha256.h"
 #include "base/status.h"
 #include "base/ticks.h"
+#include "base/timeout.h"
 #include "core/binding.h"
 
 namespace py = pybind11;
@@ -144,6 +144,14 @@ void bind_base(py::module_& module) {
   module.def(
       "format_seconds", [](double seconds) { return format_seconds(Seconds(seconds)); },
       "\"12.3 us\", \"141 ms\", \"1.5 s\", \"1800 s\", \"30 min\"; never with an exponent.");
+  module.def(
+      "timeout",
+      [](double seconds) {
+        return std::chrono::duration_cast<Seconds>(given_timeout(Seconds(seconds))).count();
+      },
+      py::arg("seconds"),
+      "Seconds that a caller gave, at most the longest wait. Raises InvalidArgumentError for "
+      "negative ones and NaN.");
   set_wheel_folders(
       py::module_::import("hetcomm._wheels").attr("folders")().cast<std::vector<std::string>>());
 }

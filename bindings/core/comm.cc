@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/fork.h"
+#include "base/timeout.h"
 #include "bootstrap/bootstrap.h"
 #include "comm/communicator.h"
 #include "comm/process_exit.h"
@@ -16,6 +17,7 @@
 #include "core/interpreter_end.h"
 #include "core/waiting.h"
 #include "python/caller.h"
+#include "python/error_text.h"
 #include "transport/transports.h"
 
 namespace py = pybind11;
@@ -55,9 +57,9 @@ void wait_interruptibly(const Work& work, std::chrono::nanoseconds timeout, cons
 }  // namespace
 
 void wait_released(const Work& work, std::optional<double> seconds) {
+  const auto bound = seconds ? given_timeout(Seconds(*seconds)) : work.timeout();
   if (!work.done()) {
-    wait_interruptibly(work, seconds ? timeout_of(Seconds(*seconds)) : work.timeout(),
-                       [&](auto time) { return work.done_within(time); });
+    wait_interruptibly(work, bound, [&](auto time) { return work.done_within(time); });
   }
   check_outcome(work.status());
 }
@@ -144,11 +146,6 @@ class PythonStore : public Store {
                                                     "and get(key, timeout), got one without ") +
                                             name + "; define it");
   }
-  // Without the traceback, because the message goes to all ranks.
-  static std::string text_of(const py::error_already_set& error) {
-    return py::str(error.type().attr("__name__")).cast<std::string>() + ": " +
-           py::str(error.value()).cast<std::string>();
-  }
 };
 
 // Calls Python's handlers of pending signals.
@@ -220,11 +217,13 @@ auto bind_store(py::module_& module, const char* name, const char* text) {
              const py::gil_scoped_release release;
              self.set(key, bytes, Deadline(kLongestTimeout));
            })
-      .def("get", [](T& self, const std::string& key, std::chrono::nanoseconds timeout) {
+      .def("get", [](T& self, const std::string& key, const py::object& timeout) {
+        // pybind11's conversion overflows for the longest timedelta.
+        const Seconds seconds(timeout.attr("total_seconds")().cast<double>());
         std::string found;
         {
           const py::gil_scoped_release release;
-          found = self.get(key, Deadline(timeout_of(timeout)));
+          found = self.get(key, Deadline(given_timeout(seconds)));
         }
         return py::bytes(found);
       });
@@ -292,7 +291,7 @@ void bind_comm(py::module_& module) {
              const BootstrapOptions options{.rank = rank,
                                             .size = size,
                                             .name = std::move(name),
-                                            .timeout = timeout_of(Seconds(timeout)),
+                                            .timeout = given_timeout(Seconds(timeout)),
                                             .executor = std::move(executor),
                                             .host = std::move(host),
                                             .vendor = std::move(vendor),

@@ -14,6 +14,7 @@
 #include "core/binding.h"
 #include "core/bytes.h"
 #include "device/reduce.h"
+#include "python/error_text.h"
 
 namespace py = pybind11;
 
@@ -137,7 +138,7 @@ void bind_class_device(py::module_& module) {
                    try {
                      return pointer(make(bytes));
                    } catch (const py::error_already_set& error) {
-                     throw Error(Code::vendor, error.what());
+                     throw Error(Code::vendor, text_of(error));
                    }
                  },
                  [free](void* block) { free(address(block)); }, most_kept);

@@ -3,6 +3,7 @@
 #include <ATen/EmptyTensor.h>
 #include <pybind11/pybind11.h>
 
+#include "base/timeout.h"
 #include "bootstrap/bootstrap.h"
 #include "torch/shared_allocator.h"
 #include "torch/store.h"
@@ -60,7 +61,18 @@ void TorchBackend::release_resources() {
   last_child_store_.reset();
 }
 
+namespace {
+
+// None is the group's.
+std::optional<std::chrono::nanoseconds> bound_of(const Call& call) {
+  if (call.timeout == c10d::kUnsetTimeout) return std::nullopt;
+  return torch_timeout(call.timeout);
+}
+
+}  // namespace
+
 TorchBackend::WorkPointer TorchBackend::submit_collective(Call call) {
+  reporting_refusal([&] { bound_of(call); });
   return submit(std::move(call), ++sequence_, [this](const Call& call, const auto& options) {
     return communicator_->submit(call.spec, call.input, call.output, options);
   });
@@ -71,7 +83,7 @@ TorchBackend::WorkPointer TorchBackend::submit(Call call, uint64_t sequence, con
   const bool streamed = call.access() == TensorAccess::streamed;
   Communicator::CallOptions options;
   options.will_wait = call.will_wait && !streamed;
-  if (call.timeout != c10d::kUnsetTimeout) options.timeout = timeout_of(call.timeout);
+  options.timeout = bound_of(call);
   // A barrier has no tensors. It also waits for the work in the streams of all ranks so far.
   if (device_->has_streams()) options.stream = native(device_->current_stream());
   if (call.access() == TensorAccess::copied &&
@@ -232,7 +244,7 @@ TorchBackend::WorkPointer TorchBackend::recvAnysource(Tensors& tensors, int tag)
 }
 
 void TorchBackend::setTimeout(std::chrono::milliseconds timeout) {
-  communicator_->set_timeout(timeout_of(timeout));
+  with_python_errors([&] { communicator_->set_timeout(torch_timeout(timeout)); });
 }
 
 void TorchBackend::register_buffer(const at::Tensor& tensor) {

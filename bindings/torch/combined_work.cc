@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/deadline.h"
+#include "base/timeout.h"
 #include "torch/work.h"
 
 namespace hetcomm {
@@ -32,7 +32,7 @@ bool CombinedWork::wait(std::chrono::milliseconds timeout) {
     for (const auto& part : parts_) part->wait(timeout);
     return true;
   }
-  const Deadline deadline(timeout_of(timeout));
+  const Deadline deadline(with_python_errors([&] { return torch_timeout(timeout); }));
   for (const auto& part : parts_) {
     part->wait(std::max(deadline.left_ms(), std::chrono::milliseconds(1)));
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/timeout.h"
 #include "torch/backend.h"
 
 namespace py = pybind11;
@@ -26,7 +27,7 @@ c10::intrusive_ptr<hetcomm::TorchBackend> make_backend(
   const py::gil_scoped_release release;
   return hetcomm::with_python_errors([&] {
     return c10::make_intrusive<hetcomm::TorchBackend>(
-        store, rank, size, hetcomm::timeout_of(seconds), name, vendor, index, bridge_codec);
+        store, rank, size, hetcomm::given_timeout(seconds), name, vendor, index, bridge_codec);
   });
 }
 

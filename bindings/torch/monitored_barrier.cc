@@ -1,3 +1,4 @@
+#include "base/timeout.h"
 #include "torch/backend.h"
 
 namespace hetcomm {
@@ -9,12 +10,13 @@ void TorchBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wa
   // has its own tag, so a late message does not match a later barrier.
   constexpr uint32_t kOwnTag = 1u << 31;
   const uint32_t tag = kOwnTag | (monitored_barriers_++ & (kOwnTag - 1));
-  const milliseconds timeout =
-      options.timeout == c10d::kUnsetTimeout
-          ? std::chrono::duration_cast<milliseconds>(communicator_->timeout())
-          : options.timeout;
-  const std::string within = " in " + std::to_string(timeout.count()) + " ms";
-  const Deadline deadline(timeout_of(timeout));
+  const std::chrono::nanoseconds timeout = with_python_errors([&] {
+    return options.timeout == c10d::kUnsetTimeout ? communicator_->timeout()
+                                                  : torch_timeout(options.timeout);
+  });
+  const std::string within =
+      " in " + std::to_string(std::chrono::duration_cast<milliseconds>(timeout).count()) + " ms";
+  const Deadline deadline(timeout);
   const auto receive_from = [&](int from) {
     const bool arrived = wait_interruptibly(
         [&](auto time) { return communicator_->await_message(from, tag, Deadline(time)); },

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "base/timeout.h"
 #include "torch/backend.h"
 
 namespace hetcomm {
@@ -36,7 +37,7 @@ c10::intrusive_ptr<c10d::Backend> TorchBackend::child(const c10::intrusive_ptr<c
   const auto* own = dynamic_cast<const GroupOptions*>(options.get());
   const auto made = c10::make_intrusive<TorchBackend>(
       c10::make_intrusive<c10d::PrefixStore>(prefix, store), rank, size,
-      timed ? timeout_of(options->timeout) : communicator_->timeout(), name, vendor_,
+      timed ? torch_timeout(options->timeout) : communicator_->timeout(), name, vendor_,
       communicator_->device() ? communicator_->device()->index() : -1,
       own ? own->bridge_codec : codec_, std::move(why_stop));
   ++children_;

@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
 
+#include "base/timeout.h"
 #include "python/caller.h"
 
 namespace py = pybind11;
@@ -110,7 +111,8 @@ void note_caller(const hetcomm::Work& work) {
 
 Status wait_for(const hetcomm::Work& work, std::chrono::milliseconds timeout,
                 GroupReference& group) {
-  const auto bound = timeout == kNoTimeout ? work.timeout() : timeout_of(timeout);
+  const auto bound = with_python_errors(
+      [&] { return timeout == kNoTimeout ? work.timeout() : torch_timeout(timeout); });
   const auto what = [&] { return work.describe(); };
   bool late = false;
   const auto within = [&](auto time) {

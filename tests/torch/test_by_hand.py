@@ -18,6 +18,7 @@ import torch.distributed as dist
 from ranks import Job, values
 
 import hetcomm
+from hetcomm import _attempts
 
 CPU = torch.device("cpu")
 BOUND = timedelta(seconds=60)
@@ -159,7 +160,54 @@ def test_impossible_groups_are_rejected(arguments: dict[str, Any], words: str) -
         hetcomm.ProcessGroupHetcomm(**given)
 
 
-def test_one_rank_with_the_longest_timeout_works() -> None:
-    backend = hetcomm.ProcessGroupHetcomm(dist.HashStore(), 0, 1, timedelta.max, name="alone")
-    backend.allreduce([torch.ones(2)]).wait()
+# torch makes other numbers of them, because its own overflow.
+LONGEST = (timedelta.max, timedelta(days=200_000_000))
+
+
+@pytest.mark.parametrize("longest", LONGEST)
+def test_the_longest_timeout_is_a_timeout(longest: timedelta, monkeypatch: Any) -> None:
+    options = dist.AllreduceOptions()
+    options.timeout = longest
+    backend = hetcomm.ProcessGroupHetcomm(dist.HashStore(), 0, 1, longest, name="alone")
+    backend.allreduce([torch.ones(2)], options).wait(longest)
     backend.shutdown()
+    told = []
+    monkeypatch.setattr(
+        _attempts, "store_of_attempt", lambda *given: told.append(given) or given[0]
+    )
+    dist.init_process_group(
+        "hetcomm", store=dist.HashStore(), rank=0, world_size=1, timeout=longest
+    )
+    try:
+        dist.all_reduce(torch.ones(2))
+        dist.distributed_c10d._set_pg_timeout(longest)
+    finally:
+        dist.destroy_process_group()
+    assert told and all(seconds == 1e9 for _, _, _, seconds, _ in told)
+
+
+def test_a_negative_timeout_is_rejected() -> None:
+    wrong = timedelta(seconds=-1)
+    options = dist.AllreduceOptions()
+    options.timeout = wrong
+    refused = pytest.raises(
+        hetcomm.InvalidArgumentError, match="timeout: expected 0 seconds or more"
+    )
+    with refused:
+        hetcomm.ProcessGroupHetcomm(dist.HashStore(), 0, 1, wrong)
+    backend = hetcomm.ProcessGroupHetcomm(dist.HashStore(), 0, 1, BOUND, name="negative")
+    with refused:
+        backend.set_timeout(wrong)
+    with refused:
+        backend.allreduce([torch.ones(2)], options)
+    backend.shutdown()
+    backend = hetcomm.ProcessGroupHetcomm(dist.HashStore(), 0, 1, BOUND, name="again")
+    work = backend.allreduce([torch.ones(2)])
+    with refused:
+        work.wait(wrong)
+    work.wait()
+    backend.shutdown()
+    with refused:
+        dist.init_process_group(
+            "hetcomm", store=dist.HashStore(), rank=0, world_size=1, timeout=wrong
+        )
