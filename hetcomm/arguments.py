@@ -25,7 +25,7 @@ def check_tag(tag: int) -> None:
 def rank_number(name: str, given: Any) -> int:
     """A whole number, cut to those of the core, which has no rank beyond. Raises
     InvalidArgumentError."""
-    number = whole_number(name, given)
+    number = given if type(given) is int else whole_number(name, given)
     return number if -_MOST <= number <= _MOST else -_MOST if number < 0 else _MOST
 
 

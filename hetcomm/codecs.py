@@ -98,6 +98,10 @@ def codec(
         hetcomm.InvalidArgumentError: there is no such codec. A call raises the same error for
             other dtypes and operations, and for a key whose tensor had another size.
     """
+    if not isinstance(name, str):
+        raise _core.InvalidArgumentError(
+            f'codec: expected a name, such as "int8"; got a {type(name).__name__}'
+        )
     return _inside(_core.CallCodec(name, None if feedback is None else feedback._feedback, key))
 
 

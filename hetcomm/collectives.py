@@ -9,7 +9,15 @@ from typing import Any
 
 from hetcomm import _core, arrays, strided
 from hetcomm._vendors import vendors
-from hetcomm.arguments import check_tag, out_and_root, split_rows
+from hetcomm.arguments import (
+    check_tag,
+    out_and_root,
+    rank_number,
+    real_number,
+    split_rows,
+    timeout_of,
+    whole_number,
+)
 from hetcomm.arrays import Array
 from hetcomm.codecs import codec as codec_of_calls
 from hetcomm.operations import OPERATIONS, name_of
@@ -240,7 +248,7 @@ class Collectives:
     ) -> Any:
         """Returns `out`, filled by a message of the same length. source: a rank, or None for the
         first sender (host memory only)."""
-        if source is not None and source < 0:
+        if source is not None and whole_number("source", source) < 0:
             raise _core.InvalidArgumentError(
                 f"recv: expected a rank from 0 to {self.size - 1}, or None for any; got {source}"
             )
@@ -265,6 +273,9 @@ class Collectives:
 
         Returns `out`, a new array like `array` if None. source: as in recv(); recv_tag: `tag` if
         None. A rank may be `to` and `source` itself."""
+        tag_of_recv = tag if recv_tag is None else recv_tag
+        check_tag(tag)
+        check_tag(tag_of_recv)
         if out is None:
             out = arrays.empty(array, arrays.shape(array))
         if out is array:
@@ -274,8 +285,7 @@ class Collectives:
         if to == source == self.rank:
             return self._single().all_gather(array, out, stream, async_op, timeout)
         sent = self.send(array, to, tag=tag, stream=stream, async_op=True, timeout=timeout)
-        tag = tag if recv_tag is None else recv_tag
-        got = self.recv(out, source, tag=tag, stream=stream, async_op=True, timeout=timeout)
+        got = self.recv(out, source, tag=tag_of_recv, stream=stream, async_op=True, timeout=timeout)
         return _result(got.combined_with(sent), async_op)
 
     @contextmanager
@@ -283,9 +293,15 @@ class Collectives:
         """Tells the other ranks, which may wait in this collective, why this rank refused it."""
         try:
             yield
-        except _core.InvalidArgumentError as error:
-            self._communicator.report_refusal(str(error))
+        except Exception as error:  # also of the array's library, such as MemoryError
+            self._report_refusal(error)
             raise
+
+    def _report_refusal(self, error: Exception) -> None:
+        refused = isinstance(error, _core.InvalidArgumentError)
+        self._communicator.report_refusal(
+            str(error) if refused else f"{type(error).__name__}: {error}"
+        )
 
     def _new_output(self, array: Array, shape_of: ShapeOf) -> Array:
         with self._reporting_refusal():
@@ -350,7 +366,13 @@ class Collectives:
             return self._collective(
                 self, collective, array, out, op, factor, root, stream, async_op, timeout, None
             )
-        given, result, write_back = self._packed(array, out)
+        try:
+            root, factor = rank_number("root", root), real_number("factor", factor)
+            timeout = timeout_of(timeout)
+            given, result, write_back = self._packed(array, out)
+        except Exception as error:  # costs less than `with`
+            self._report_refusal(error)
+            raise
         order, dlpack = self._streams(result if given is None else given, stream)
         work = _core.start_collective(
             self._communicator, _core.Collective(collective), given, result, chosen, factor, root,
@@ -368,6 +390,7 @@ class Collectives:
         async_op: bool,
         timeout: float | None,
     ) -> Any:
+        peer, timeout = rank_number("rank", peer), timeout_of(timeout)
         receives = direction == _core.Collective.recv
         memory, write_back = array, None
         if not self._on_device and receives:
@@ -382,10 +405,9 @@ class Collectives:
 
     def _packed(self, array: Array, out: Array) -> tuple[Array, Array, strided.WriteBack | None]:
         """Leaves device arrays as they are: their library would copy them in its own streams."""
-        if self._on_device or (strided.is_packed(array) and strided.is_packed(out)):
+        if self._on_device:
             return array, out, None
-        with self._reporting_refusal():
-            return strided.packed(array, out)
+        return strided.packed(array, out)
 
     def _streams(self, array: Array, stream: Any) -> tuple[int | None, int | None]:
         """The stream of the call and its DLPack name; None for host memory or without an array."""

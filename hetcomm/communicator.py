@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import re
 import time
@@ -13,6 +12,7 @@ from typing import Any, Self
 
 from hetcomm import _core, diagnosis, rendezvous
 from hetcomm._vendors import vendors
+from hetcomm.arguments import rank_number, timeout_of, whole_number
 from hetcomm.collectives import Collectives
 from hetcomm.objects import Objects
 from hetcomm.shared import shared_empty
@@ -22,9 +22,12 @@ diagnosis.tell_warnings()
 _LATE = 30.0  # seconds; a failed rank keeps the store so long for ranks that start later
 
 
-def _check(device: str) -> None:
-    """Raises InvalidArgumentError unless this names a device."""
-    if not re.fullmatch(rf"|cpu|({'|'.join(vendors())})(:\d+)?", device):
+def _check(device: str, timeout: float) -> None:
+    """Raises InvalidArgumentError unless this names a device, and is a timeout."""
+    timeout_of(timeout)
+    if not isinstance(device, str) or not re.fullmatch(
+        rf"|cpu|({'|'.join(vendors())})(:\d+)?", device
+    ):
         names = " or ".join(f'"{name}"' for name in ["cpu", *vendors()])
         raise _core.InvalidArgumentError(
             f'device: expected {names}, or which one, "{list(vendors())[-1]}:1"; got "{device}"'
@@ -71,7 +74,8 @@ class Communicator(Collectives, Objects):
             device: of the arrays: "cpu", "nvidia" or "amd"; "amd:1" is the second one. "" is
                 HETCOMM_VENDOR, else "cpu".
         """
-        _check(device)
+        _check(device, timeout)
+        rank, size = rank_number("rank", rank), rank_number("size", size)
         vendor, _, index = device.partition(":")
         self._store, self._name, self._timeout, self._device = store, name, timeout, device
         self._splits = 0
@@ -103,7 +107,7 @@ class Communicator(Collectives, Objects):
         Raises:
             InvalidArgumentError: the environment is incomplete or contradictory.
         """
-        _check(device)
+        _check(device, timeout)
         if environment is None:
             environment = os.environ
         job = rendezvous.job_of(environment)
@@ -115,7 +119,7 @@ class Communicator(Collectives, Objects):
     @classmethod
     def from_mpi(cls, comm: Any, *, timeout: float = 1800.0, device: str = "") -> Self:
         """Joins the processes of an mpi4py communicator, in its order."""
-        _check(device)
+        _check(device, timeout)
         store = rendezvous.store_of_mpi(comm, timeout)
         return cls._join(store, comm.Get_rank(), comm.Get_size(), timeout, device)
 
@@ -139,6 +143,11 @@ class Communicator(Collectives, Objects):
         """Joins ranks that reach one store: hetcomm.TcpStore, a store of torch, or a class derived
         from hetcomm.Store. Each group needs its own keys: see hetcomm.PrefixStore."""
         if not isinstance(store, _core.Store):
+            if not all(hasattr(store, name) for name in ("set", "get", "check")):
+                raise _core.InvalidArgumentError(
+                    "store: expected hetcomm.TcpStore, a store of torch or a class derived from "
+                    f"hetcomm.Store; got a {type(store).__name__}"
+                )
             store = rendezvous.TorchStore(store, timeout)
         return cls(store, rank, size, timeout=timeout, device=device)
 
@@ -146,7 +155,10 @@ class Communicator(Collectives, Objects):
         """Makes a communicator for each color, of its ranks ordered by `key`, then by rank. All
         ranks call it. Ranks with color None get None."""
         self._communicator.check_process()  # a child of fork() shares the store's connection
-        mine = "none" if color is None else f"{operator.index(color)} {operator.index(key)}"
+        mine = "none"
+        if color is not None:
+            with self._reporting_refusal():
+                mine = f"{whole_number('color', color)} {whole_number('key', key)}"
         number, self._splits = self._splits, self._splits + 1
         store = self._communicator.sealed(self._store)
         store.set(f"split/{number}/{self.rank}", mine.encode())
@@ -206,7 +218,7 @@ class Communicator(Collectives, Objects):
 
     def path_to(self, peer: int) -> str:
         """Describes the transport to another rank."""
-        return str(self._communicator.path_to(peer))
+        return str(self._communicator.path_to(rank_number("rank", peer)))
 
     @contextmanager
     def trace(self) -> Iterator[list[_core.Trace]]:

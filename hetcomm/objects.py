@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hetcomm import _core
-from hetcomm.arguments import TAGS, check_tag
+from hetcomm.arguments import TAGS, check_tag, whole_number
 from hetcomm.work import Work
 
 # Added to tags: messages of arrays and of objects never match.
@@ -122,6 +122,10 @@ class Objects:
         self._check_host("recv_object")
         check_tag(tag)
         size = array("q", [0])
+        if source is not None and whole_number("source", source) < 0:
+            raise _core.InvalidArgumentError(
+                f"recv_object: expected a rank, or None for any; got {source}"
+            )
         peer = -1 if source is None else source
         work: Work = self._message(
             _core.Collective.recv, size, peer, _SIZES + tag, None, True, timeout
@@ -159,12 +163,16 @@ class Objects:
 
     def _each(self, name: str, values: Any) -> list[_Pickled]:
         """The pickles of one value per rank. If one value cannot be pickled, all are refusals."""
+        expected = f"expected {self.size} values, got"
         try:
             given = list(values)
             if len(given) != self.size:
-                raise ValueError(f"expected {self.size} values, got {len(given)}")
-        except (TypeError, ValueError) as error:
-            return [_Pickled.refused(error)] * self.size
+                raise ValueError(f"{expected} {len(given)}; give one for each rank")
+        except ValueError as error:
+            return [_Pickled.refused(str(error), error)] * self.size
+        except Exception as error:
+            text = f"{expected} a {type(values).__name__}: {error}; give one for each rank"
+            return [_Pickled.refused(text, error)] * self.size
         made = [self._pickled(name, value) for value in given]
         return next(([one] * self.size for one in made if one.error is not None), made)
 
@@ -173,7 +181,11 @@ class Objects:
         try:
             return _Pickled(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
         except Exception as error:
-            return _Pickled.refused(error)
+            return _Pickled.refused(
+                f"expected a value that can be pickled, got a {type(value).__name__}: "
+                f"{type(error).__name__}: {error}; pass plain data",
+                error,
+            )
 
     def _check_host(self, name: str) -> None:
         if self._on_device:
@@ -193,8 +205,8 @@ class _Pickled:
         self.size = len(data) if error is None else -len(data)
 
     @classmethod
-    def refused(cls, error: Exception) -> _Pickled:
-        return cls(f"{type(error).__name__}: {error}".encode(), error)
+    def refused(cls, text: str, error: Exception) -> _Pickled:
+        return cls(text.encode(), error)
 
 
 def _room(name: str, size: int, source: int) -> bytearray:
@@ -221,8 +233,5 @@ def _loaded(name: str, data: bytearray, size: int, source: int, error: Exception
 
 
 def _refusal(name: str, rank: int, text: bytearray) -> Exception:
-    refused: Exception = _core.InvalidArgumentError(
-        f"{name}: expected a value that can be pickled on rank {rank}: {text.decode()}; pass plain "
-        "data on that rank"
-    )
+    refused: Exception = _core.InvalidArgumentError(f"{name}: rank {rank}: {text.decode()}")
     return refused

@@ -16,10 +16,13 @@ def packed(array: Array, out: Array) -> tuple[Array, Array, WriteBack | None]:
     after the call, if necessary. Arrays of unknown libraries stay as they are.
 
     Raises:
-        InvalidArgumentError: `out` is not writable, or has too little memory.
+        InvalidArgumentError: `out` is not writable; or an array is not plain, or has too little
+            memory.
     """
     given = array if is_packed(array) else _copy(array)
-    if out is array and given is not array:
+    if out is array:
+        if given is array:
+            return array, out, None
         _check_writable(out)
         return given, given, lambda: _assign(out, given)
     if is_packed(out):
@@ -30,8 +33,13 @@ def packed(array: Array, out: Array) -> tuple[Array, Array, WriteBack | None]:
 
 
 def is_packed(array: Array) -> bool:
-    """Whether an array needs no copy. True for None, and for arrays of unknown libraries."""
-    if hasattr(array, "is_contiguous"):  # torch, whose memory may hold negated numbers
+    """Whether an array needs no copy. True for None, and for arrays of unknown libraries.
+
+    Raises:
+        InvalidArgumentError: the array is not plain.
+    """
+    arrays.check_plain(array)
+    if arrays.is_tensor(array):  # its memory may hold negated numbers
         return bool(array.is_contiguous() and not array.is_conj() and not array.is_neg())
     return bool(getattr(getattr(array, "flags", None), "c_contiguous", True))
 
@@ -45,7 +53,9 @@ def _copy(array: Array) -> Array:
 
 def _assign(target: Array, source: Array) -> None:
     if hasattr(target, "copy_"):
-        target.copy_(source)
+        # As torch's own collectives: also into parameters, and tensors of inference mode.
+        with arrays.library(target).inference_mode():
+            target.copy_(source)
     else:
         target[...] = source
 

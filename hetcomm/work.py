@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from hetcomm import _core
+from hetcomm.arguments import timeout_of
 from hetcomm.arrays import Array
 
 
@@ -83,6 +84,7 @@ class Work:
         Raises:
             hetcomm.Error: the operation failed; TimeoutError: it is not over yet.
         """
+        timeout = timeout_of(timeout)
         if self._stream is not None and timeout is None:
             self._work.block_stream(self._stream)
         else:

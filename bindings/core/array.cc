@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "core/dlpack.h"
 #include "device/vendor.h"
+#include "python/error_text.h"
 
 namespace py = pybind11;
 
@@ -18,7 +19,6 @@ std::string type_name(py::handle object) { return py::str(py::type::of(object).a
 
 // NumPy's letters: f, i, u, b(oolean), c(omplex), V (bytes of no known meaning).
 char kind_of(const char* format, int64_t bytes) {
-  if (std::strchr("@=<|", *format) != nullptr && *format != '\0') ++format;
   if (format[0] == 'Z') return 'c';
   if (format[0] == '\0' || format[1] != '\0') return 'V';
   if (std::strchr("efd", *format) != nullptr) return 'f';
@@ -36,9 +36,21 @@ const DtypeRow* row_of(const dlpack::ElementType& type) {
   return found == std::end(kDtypeRows) ? nullptr : found;
 }
 
-bool has_objects(py::handle array) {
-  return py::hasattr(array, "dtype") && py::hasattr(array.attr("dtype"), "hasobject") &&
-         array.attr("dtype").attr("hasobject").cast<bool>();
+// Whether elements of this format hold addresses, which mean nothing to another process.
+bool holds_references(const std::string& format) {
+  bool name = false;  // of a field, between colons
+  for (size_t i = 0; i < format.size(); ++i) {
+    if (format[i] == ':') name = !name;
+    if (name) continue;
+    if (std::strchr("OP&Xz", format[i]) != nullptr) return true;
+    if (format[i] == 'Z' && std::strchr("fdg", *(format.c_str() + i + 1)) == nullptr) return true;
+    if (format[i] == 'Z' && i + 1 == format.size()) return true;
+  }
+  return false;
+}
+
+bool has_objects(const py::object& dtype) {
+  return py::getattr(dtype, "hasobject", py::bool_(false)).cast<bool>();
 }
 
 bool contiguous(const dlpack::Tensor& tensor) {
@@ -51,6 +63,16 @@ bool contiguous(const dlpack::Tensor& tensor) {
     step *= tensor.shape[i];
   }
   return dense;
+}
+
+// A tensor of torch may outlive its storage, which FSDP for instance frees, and wrappers of other
+// tensors have none. torch exports both.
+bool has_memory(py::handle object, bool of_torch, const dlpack::Tensor& tensor, int64_t needed) {
+  if (needed == 0) return true;
+  if (tensor.data == nullptr || !of_torch) return tensor.data != nullptr;
+  const auto bytes = object.attr("untyped_storage")().attr("nbytes")().cast<int64_t>();
+  const auto begin = object.attr("storage_offset")().cast<int64_t>();
+  return begin * tensor.type.bits / 8 + needed <= bytes;
 }
 
 template <typename Managed>
@@ -96,20 +118,13 @@ bool lies_on_device(py::handle object) {
 Array::Array(py::handle object, const char* role, bool writable, py::handle stream) : role_(role) {
   if (from_numpy(object, writable)) return;
   if (PyObject_CheckBuffer(object.ptr()) != 0 && !lies_on_device(object)) {
-    if (from_buffer(object, writable)) return;
-    // The buffer protocol does not know some element types, such as bfloat16 of ml_dtypes.
-    if (py::hasattr(object, "dtype") && py::hasattr(object, "view")) {
-      const py::object dtype = object.attr("dtype");
-      const auto bytes = dtype.attr("itemsize").cast<int64_t>();
-      const py::object plain = object.attr("view")("u" + std::to_string(bytes));
-      if (from_buffer(plain, writable)) {
-        set_type('V', bytes, py::str(dtype));
-        return;
-      }
+    const bool of_python = PyType_HasFeature(Py_TYPE(object.ptr()), Py_TPFLAGS_HEAPTYPE) != 0;
+    if (of_python && py::hasattr(object, "mask") && py::hasattr(object, "filled")) {
+      refuse(role, "an array of which all elements count", "a " + type_name(object),
+             "pass its filled() or its data");
     }
-    refuse<NotPacked>(role,
-                      std::string("a C-contiguous ") + (writable ? "writable " : "") + "array",
-                      type_name(object) + " that is not", "pass numpy.ascontiguousarray(...)");
+    if (!from_buffer(object, writable)) from_view(object, writable);
+    return;
   }
   try {
     if (from_dlpack(object, writable, stream)) return;
@@ -117,13 +132,14 @@ Array::Array(py::handle object, const char* role, bool writable, py::handle stre
     // Libraries refuse element types unknown to DLPack. The other interface may know the type.
     if (from_cuda_interface(object, writable)) return;
     refuse<NotPacked>(role, "an array that can be shared by DLPack",
-                      std::string("one that cannot: ") + error.what(), "");
+                      "a " + type_name(object) + " that cannot: " + text_of(error),
+                      "pass a plain array or a dense tensor");
   }
   if (from_cuda_interface(object, writable)) return;
   refuse(role,
          "an array with the buffer protocol, DLPack or the CUDA array interface (NumPy, CuPy, "
          "torch, Numba, ...)",
-         type_name(object), "");
+         "a " + type_name(object), "make an array of it");
 }
 
 std::string Array::describe() const {
@@ -148,6 +164,8 @@ bool Array::from_numpy(py::handle object, bool writable) {
   const auto type = py::reinterpret_borrow<py::dtype>(array->descr);
   const char kind = type.kind(), order = type.byteorder();
   const auto bytes = static_cast<int64_t>(type.itemsize());
+  constexpr int kFirstOfUser = 256;  // NPY_USERDEF; ml_dtypes takes letters of other types
+  if (type.num() >= kFirstOfUser) return false;
   if ((array->flags & needed) != needed || (order != '=' && order != '|')) return false;
   if (std::strchr("fiubc", kind) == nullptr || bytes > (kind == 'c' ? 16 : 8)) return false;
   data_ = array->data;
@@ -160,9 +178,9 @@ bool Array::from_numpy(py::handle object, bool writable) {
   return true;
 }
 
+// False if the buffer protocol does not know the element type.
 bool Array::from_buffer(py::handle object, bool writable) {
-  const int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
-  if (!buffer_.take(object, flags)) {
+  if (!buffer_.take(object, PyBUF_FULL_RO)) {
     PyErr_Clear();
     return false;
   }
@@ -174,19 +192,64 @@ bool Array::from_buffer(py::handle object, bool writable) {
   const std::string format = view.format == nullptr ? "B" : view.format;
   const auto bytes = static_cast<int64_t>(view.itemsize);
   const bool swapped = (format[0] == '>' || format[0] == '!') && bytes > 1;
-  if (swapped) refuse(role_, "elements in the byte order of the machine", format, "convert it");
-  const char kind = kind_of(format.c_str(), bytes);
-  // References mean nothing to another process.
-  if (kind == 'V' && (format == "O" || format == "P" || has_objects(object))) {
-    refuse(role_, "an array of numbers", "one of Python objects", "pickle them into bytes");
+  if (swapped) refuse_swapped(format);
+  const std::string plain =
+      format.substr(std::min(format.find_first_not_of("@=<>!|"), format.size()));
+  if (holds_references(plain)) refuse_references("Python objects or addresses");
+  if (plain == "g" || plain == "Zg") {
+    refuse(role_, "elements of one layout on every machine", "long double", "convert it");
   }
-  set_type(kind, bytes, format);
+  set_type(kind_of(plain.c_str(), bytes), bytes, format);
+  if (writable && view.readonly != 0) refuse_read_only(type_name(object));
+  if (PyBuffer_IsContiguous(&view, 'C') == 0) {
+    refuse<NotPacked>(role_, "a C-contiguous array", "a " + type_name(object) + " that is not",
+                      "copy it");
+  }
   return true;
+}
+
+// Element types that the buffer protocol does not know, such as bfloat16 of ml_dtypes, as bytes.
+void Array::from_view(py::handle object, bool writable) {
+  const py::object dtype = py::getattr(object, "dtype", py::none());
+  const std::string shown = dtype.is_none() ? "an unknown type" : py::str(dtype);
+  if (has_objects(dtype)) refuse_references(shown);
+  if (!py::getattr(dtype, "isnative", py::bool_(true)).cast<bool>()) refuse_swapped(shown);
+  if (!dtype.is_none() && py::hasattr(object, "view")) {
+    const auto bytes = dtype.attr("itemsize").cast<int64_t>();
+    try {
+      if (from_buffer(object.attr("view")("V" + std::to_string(bytes)), writable)) {
+        set_type('V', bytes, shown);
+        return;
+      }
+    } catch (const py::error_already_set&) {  // the elements are no plain bytes
+    }
+  }
+  refuse(role_, "an array of plain elements", "a " + type_name(object) + " of " + shown,
+         "convert it");
+}
+
+void Array::refuse_references(const std::string& elements) const {
+  refuse(role_, "an array of numbers", "one of " + elements,
+         "call a method for objects, such as all_gather_object(), or pickle them into bytes");
+}
+
+void Array::refuse_swapped(const std::string& elements) const {
+  refuse(role_, "elements in the byte order of the machine", elements, "convert it");
+}
+
+void Array::refuse_read_only(const std::string& type) const {
+  refuse(role_, "a writable array", "a read-only " + type, "pass a copy");
 }
 
 bool Array::from_dlpack(py::handle object, bool writable, py::handle stream) {
   if (!py::hasattr(object, "__dlpack__")) return false;
-  const py::object made = to_dlpack(object, stream);
+  const py::object requires_grad = py::getattr(object, "requires_grad", py::none());
+  const bool of_torch = !requires_grad.is_none();
+  // As torch's own collectives, calls read and write tensors that require grad below autograd.
+  const py::object shared = requires_grad.ptr() == Py_True
+                                ? object.attr("detach")()
+                                : py::reinterpret_borrow<py::object>(object);
+  const py::object made = to_dlpack(shared, stream);
   PyObject* capsule = made.ptr();
   const dlpack::Tensor* tensor = nullptr;
   uint64_t flags = 0;
@@ -229,8 +292,12 @@ bool Array::from_dlpack(py::handle object, bool writable, py::handle stream) {
   set_type(kind, tensor->type.bits / 8, shown);
   if (!contiguous(*tensor))
     refuse<NotPacked>(role_, "a C-contiguous array", "a " + describe() + " that is not", "copy it");
+  if (!has_memory(object, of_torch, *tensor, count_ * static_cast<int64_t>(size_of(dtype_)))) {
+    refuse(role_, "an array with memory", "a " + type_name(object) + " without, or with too little",
+           "see whether its storage was freed");
+  }
   if (!writable) return true;
-  if (flags & dlpack::kReadOnly) refuse(role_, "a writable array", "a read-only one", "copy it");
+  if (flags & dlpack::kReadOnly) refuse_read_only(type_name(object));
   if (flags & dlpack::kCopied) {
     refuse(role_, "an array that shares its memory", "a copy of it", "copy the array itself first");
   }
@@ -258,7 +325,8 @@ void Array::set_type(char kind, int64_t bytes, const std::string& shown) {
     dtype_ = moved->dtype;
     return;
   }
-  refuse(role_, "elements of 1, 2, 4, 8 or 16 bytes", shown, "view it as bytes");
+  refuse(role_, "elements of 1, 2, 4, 8 or 16 bytes", std::to_string(bytes) + ", of type " + shown,
+         "view it as bytes");
 }
 
 }  // namespace hetcomm

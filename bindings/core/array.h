@@ -15,8 +15,7 @@
 
 namespace hetcomm {
 
-// An array is not C-contiguous, not writable, or not shared by its library. Python may be able to
-// copy the array.
+// An array is not C-contiguous, or not shared by its library. Python may be able to copy the array.
 struct NotPacked : Error {
   using Error::Error;
 };
@@ -34,8 +33,9 @@ template <typename Refusal = Error>
 class Array {
  public:
   // `role`: the name in messages. `stream`: the stream of a device that reads or writes the array;
-  // none for host memory. Throws NotPacked if the array is not C-contiguous, or read-only in place
-  // of writable, and Error(invalid_argument) on an unknown dtype.
+  // none for host memory. Throws NotPacked if the array is not C-contiguous. Throws
+  // Error(invalid_argument) on an array that is read-only in place of writable, on elements that
+  // cannot travel, and on memory that is not there.
   Array(pybind11::handle object, const char* role, bool writable, pybind11::handle stream);
   Array(const Array&) = delete;
 
@@ -53,10 +53,14 @@ class Array {
  private:
   bool from_numpy(pybind11::handle object, bool writable);
   bool from_buffer(pybind11::handle object, bool writable);
+  void from_view(pybind11::handle object, bool writable);
   bool from_dlpack(pybind11::handle object, bool writable, pybind11::handle stream);
   bool from_cuda_interface(pybind11::handle object, bool writable);
   void read_cuda_interface(pybind11::handle object, const pybind11::dict& interface, bool writable);
   void set_type(char kind, int64_t bytes, const std::string& shown);
+  [[noreturn]] void refuse_references(const std::string& elements) const;
+  [[noreturn]] void refuse_swapped(const std::string& elements) const;
+  [[noreturn]] void refuse_read_only(const std::string& type) const;
 
   const char* role_;
   void* data_ = nullptr;

@@ -22,7 +22,8 @@ Work start_collective(Communicator& communicator, Collective collective, const p
   try {
     const ArrayCollective call(communicator, collective, input, output, op, factor, root,
                                dlpack_stream, of_rows);
-    const auto options = options_of(will_wait, timeout, stream);
+    Communicator::CallOptions options;
+    reporting_refusal(communicator, [&] { options = options_of(will_wait, timeout, stream); });
     const py::gil_scoped_release release;
     await_arrays(communicator, options, {call.input.get(), call.output.get()});
     return keeping(call.submit(communicator, options), call.input, call.output);

@@ -72,14 +72,16 @@ void Array::read_cuda_interface(py::handle object, const py::dict& interface, bo
     refuse(role_, "elements in the byte order of the machine", type, "convert it");
   }
   // The interface has no names for types such as bfloat16 of ml_dtypes.
-  const bool named = type[1] == 'V' && py::hasattr(object, "dtype");
+  // ml_dtypes gives some the letter of another type.
+  const bool unknown = type[1] == 'V' || (type[1] == 'f' && bytes == 1);
+  const bool named = unknown && py::hasattr(object, "dtype");
   const std::string shown = named ? py::str(object.attr("dtype")).cast<std::string>() : type;
   set_type(std::strchr("fiubc", type[1]) != nullptr ? type[1] : 'V', bytes, shown);
   if (const py::object strides = entry(interface, "strides");
       !strides.is_none() && !contiguous(extents_, strides.cast<std::vector<int64_t>>(), bytes)) {
     refuse<NotPacked>(role_, "a C-contiguous array", "a " + describe() + " that is not", "copy it");
   }
-  if (writable && read_only) refuse(role_, "a writable array", "a read-only one", "copy it");
+  if (writable && read_only) refuse_read_only(py::str(py::type::of(object).attr("__name__")));
   if (const py::object stream = entry(interface, "stream"); !stream.is_none()) {
     filling_stream_ = stream.cast<uintptr_t>();
     if (*filling_stream_ == 0) {

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "base/timeout.h"
 #include "plan/overlap.h"
 #include "plan/splits.h"
 
@@ -123,31 +124,20 @@ ArrayCollective::ArrayCollective(Communicator& communicator, Collective collecti
                                  py::handle input, py::handle output, ReduceOp op, double factor,
                                  int root, py::handle dlpack_stream,
                                  const std::optional<RowSplits>& splits) {
-  try {
+  reporting_refusal(communicator, [&] {
     const bool same = input.ptr() == output.ptr();
     this->input = array_of(input, "input", same, dlpack_stream);
     this->output = same ? this->input : array_of(output, "output", true, dlpack_stream);
     spec = spec_of(communicator, collective, this->input.get(), this->output.get(), op, factor,
                    root, splits);
-  } catch (const NotPacked&) {
-    throw;
-  } catch (const Error& error) {
-    communicator.report_refusal(error.status());  // the other ranks may wait for it
-    throw;
-  } catch (const py::error_already_set& error) {
-    communicator.report_refusal(Status(Code::invalid_argument, error.what(), communicator.rank()));
-    throw;
-  }
+  });
 }
 
 Communicator::CallOptions ArrayCollective::with_residual(Communicator& communicator,
                                                          Communicator::CallOptions options) const {
-  try {
+  reporting_refusal(communicator, [&] {
     options.residual = CallCodec::of_thread().residual(spec, communicator.size());
-  } catch (const Error& error) {
-    communicator.report_refusal(error.status());  // the other ranks may wait for it
-    throw;
-  }
+  });
   return options;
 }
 
@@ -171,7 +161,7 @@ Communicator::CallOptions options_of(bool will_wait, std::optional<double> timeo
                                      std::optional<uintptr_t> stream) {
   Communicator::CallOptions options;
   options.will_wait = will_wait && !stream;  // a stream waits instead of the host
-  if (timeout) options.timeout = timeout_of(Seconds(*timeout));
+  if (timeout) options.timeout = given_timeout(Seconds(*timeout));
   if (stream) options.stream = reinterpret_cast<Stream>(*stream);
   return options;
 }

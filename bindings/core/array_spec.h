@@ -8,10 +8,29 @@
 #include "comm/call_codec.h"
 #include "comm/communicator.h"
 #include "core/array.h"
+#include "python/error_text.h"
 
 namespace hetcomm {
 
 using SharedArray = std::shared_ptr<Array>;
+
+// Calls `prepare`, and tells its error to the other ranks, which may wait for this rank's call.
+// Without NotPacked: Python may copy the array.
+template <typename Prepare>
+void reporting_refusal(Communicator& communicator, const Prepare& prepare) {
+  try {
+    prepare();
+  } catch (const NotPacked&) {
+    throw;
+  } catch (const Error& error) {
+    communicator.report_refusal(error.status());
+    throw;
+  } catch (const pybind11::error_already_set& error) {
+    communicator.report_refusal(
+        Status(Code::invalid_argument, text_of(error), communicator.rank()));
+    throw;
+  }
+}
 
 // Null for None. See Array.
 SharedArray array_of(pybind11::handle object, const char* role, bool writable,
@@ -62,7 +81,7 @@ struct ArrayCollective {
 void await_arrays(const Communicator& communicator, const Communicator::CallOptions& options,
                   std::initializer_list<const Array*> arrays);
 
-// `stream`: the address of a stream of the device.
+// `stream`: the address of a stream of the device. Throws Error(invalid_argument).
 Communicator::CallOptions options_of(bool will_wait, std::optional<double> timeout,
                                      std::optional<uintptr_t> stream);
 

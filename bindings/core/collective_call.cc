@@ -7,6 +7,7 @@
 #include <exception>
 #include <optional>
 
+#include "base/timeout.h"
 #include "core/array_spec.h"
 #include "core/binding.h"
 #include "core/waiting.h"
@@ -106,12 +107,17 @@ PyObject* call(PyObject* capsule, PyObject* const* given, Py_ssize_t count) {
   const double scale = PyFloat_AsDouble(given[factor]);
   const long which = PyLong_AsLong(given[collective]);
   const long at = std::clamp<long>(PyLong_AsLong(given[root]), -1, INT_MAX);  // no rank beyond
-  Communicator::CallOptions options{.will_wait = true};
-  if (given[timeout] != Py_None) {
-    options.timeout = timeout_of(Seconds(PyFloat_AsDouble(given[timeout])));
+  const bool timed = given[timeout] != Py_None;
+  const Seconds bound(timed ? PyFloat_AsDouble(given[timeout]) : 0);
+  if (PyErr_Occurred() != nullptr) {  // refused there, with a text and for all ranks
+    PyErr_Clear();
+    return leave_to_python();
   }
-  if (PyErr_Occurred() != nullptr) return nullptr;
   try {
+    Communicator::CallOptions options{.will_wait = true};
+    reporting_refusal(communicator, [&] {
+      if (timed) options.timeout = given_timeout(bound);
+    });
     const ArrayCollective made(communicator, static_cast<Collective>(which), given[input],
                                given[output], *chosen, scale, static_cast<int>(at), py::none());
     run(communicator, made, options);

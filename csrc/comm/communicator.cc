@@ -248,6 +248,11 @@ void Communicator::abort(const std::string& reason) {
 
 std::string Communicator::path_to(int peer) const {
   check_process();
+  if (peer < 0 || peer >= size()) {
+    throw Error(Code::invalid_argument, "path_to: expected a rank from 0 to " +
+                                            std::to_string(size() - 1) + "; got " +
+                                            std::to_string(peer));
+  }
   const auto held = group_->executor->lock();
   return group_->queue->paths->describe(peer);
 }

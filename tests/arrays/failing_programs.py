@@ -58,7 +58,7 @@ def bad_input(comm: Communicator, seed: int) -> None:
     read_only = np.zeros(4)
     read_only.flags.writeable = False
     refused(lambda: comm.all_reduce(memoryview(x)[::2]), "NumPy", "memoryview")
-    refused(lambda: comm.all_reduce(memoryview(x)[::2], x), "C-contiguous", "ascontiguousarray")
+    refused(lambda: comm.all_reduce(memoryview(x)[::2], x), "C-contiguous", "copy it")
     refused(lambda: comm.all_reduce(x, read_only), "writable")
     refused(lambda: comm.all_reduce(x, op="mean"), '"mean"', "avg")
     refused(lambda: comm.all_reduce(x, np.zeros(16)), "one dtype", "float32", "float64")
@@ -104,6 +104,8 @@ def refused_by_one(comm: Communicator, seed: int) -> None:
         ("C-contiguous", lambda group: group.all_reduce(memoryview(np.zeros(8))[::2], x)),
         ("first axis", lambda group: group.reduce_scatter(np.zeros(group.size + 1))),
         ("`out`", lambda group: group.all_gather([1.0])),
+        ("timeout: expected", lambda group: group.all_reduce(x, timeout=-1.0)),
+        ("factor: expected", lambda group: group.all_reduce(x, factor="two")),
     ]
     groups = [comm.split(0) for _ in calls]
     waiting = []

@@ -104,8 +104,10 @@ def libraries(comm: Communicator, seed: int) -> None:
     plain = array.array("d", [comm.rank + 1.0] * 5)
     comm.all_reduce(plain, plain)
     assert list(plain) == [sum(range(1, comm.size + 1))] * 5
-    half = torch.zeros(4, requires_grad=True)
-    refused(lambda: comm.all_reduce(half), "shared by DLPack", "grad")
+    weights = torch.ones(4, requires_grad=True)  # as torch's own collectives, below autograd
+    assert not comm.all_reduce(weights).requires_grad
+    assert comm.all_reduce(weights, weights) is weights and weights.requires_grad
+    assert weights.tolist() == [comm.size] * 4
 
 
 def messages(comm: Communicator, seed: int) -> None:
@@ -213,7 +215,7 @@ def unequal_parts(comm: Communicator, seed: int) -> None:
         "expected rows to split", "input", "shape ()", "reshape",
     )  # fmt: skip
     refused(lambda: comm.all_to_all(rows, rows, input_split_sizes=[*one[1:], 3],
-                                    output_split_sizes=[*one[1:], 3]), "in place")  # fmt: skip
+                                    output_split_sizes=[*one[1:], 3]), "apart")  # fmt: skip
     same(comm.all_reduce(np.ones(3)), np.full(3, float(size)), seed)
 
 
