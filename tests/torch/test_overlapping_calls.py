@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,10 @@ from ranks import Job, launch, refusal, values
 from torch import Tensor
 from torch.distributed.distributed_c10d import _coalescing_manager
 
+from hetcomm import functional
+
 CPU = torch.device("cpu")
+COUNT = 40_000  # elements of a block that travels encoded
 
 
 def mine(rank: int, count: int) -> Tensor:
@@ -189,3 +193,34 @@ def test_other_ranks_hear_of_the_roots_overlap(
     assert "InvalidArgumentError" in first.error and "overlaps it" in first.text, first.describe()
     for other in others:
         assert "Error" in other.error and "overlaps it" in other.text, other.describe()
+
+
+def encoded(rank: int, size: int) -> list[str]:
+    """The bits of an own block in place are those of separate memory, and own blocks only."""
+    problems = []
+    own = slice(COUNT * rank, COUNT * (rank + 1))
+    for codec in ("int8", "bf16", "lossless"):
+        given = torch.randn(COUNT * size, generator=torch.Generator().manual_seed(rank))
+        x, apart = given.clone(), torch.zeros(COUNT * size)
+        functional.all_gather(x, x[own], codec=codec)
+        functional.all_gather(apart, given[own].clone(), codec=codec)
+        if not torch.equal(x, apart):
+            problems.append(f"all_gather {codec}")
+        x, part = given.clone(), torch.zeros(COUNT)
+        functional.reduce_scatter(x[own], x, codec=codec)
+        functional.reduce_scatter(part, given.clone(), codec=codec)
+        rest = torch.arange(size) != rank
+        blocks, before = x.view(size, COUNT), given.view(size, COUNT)
+        if not torch.equal(x[own], part) or not torch.equal(blocks[rest], before[rest]):
+            problems.append(f"reduce_scatter {codec}")
+        text = refusal(partial(functional.reduce_scatter, x[1 : COUNT + 1], x, codec=codec))
+        if "overlaps it" not in text:
+            problems.append(f"shifted {codec}: {text}")
+    return problems
+
+
+@pytest.mark.parametrize("layout", ["ab", "aab", "abcb"])
+def test_encoded_own_blocks_have_the_bits_of_separate_memory(
+    job: Callable[..., Job], layout: str
+) -> None:
+    assert values(job(layout), encoded) == [[]] * len(layout)
