@@ -13,7 +13,7 @@ T = TypeVar("T")
 ANSWER_SECONDS = 0.5  # for the answer of a call, after its time
 
 
-class SilentStoreError(_core.TimeoutError):
+class StoreTimeoutError(_core.TimeoutError):
     """The store itself does not answer, whatever ranks do."""
 
     def __init__(self, place: str) -> None:
@@ -48,13 +48,13 @@ class BoundedCall(Generic[T]):
         return self._over.wait(seconds)
 
     def result(self, seconds: float, place: str) -> T:
-        """Raises what the call raises, or SilentStoreError if it has not ended by then."""
+        """Raises what the call raises, or StoreTimeoutError if it has not ended by then."""
         try:
             self._over.wait(seconds)
         finally:
             self._given_up.set()
         if not self._over.wait(ANSWER_SECONDS):
-            raise SilentStoreError(place)
+            raise StoreTimeoutError(place)
         if self._error is not None:
             raise self._error
         return self._value[0]

@@ -16,7 +16,7 @@ from itertools import count
 from typing import Any
 
 from hetcomm import _attempts, _core
-from hetcomm.bounded_call import ANSWER_SECONDS, BoundedCall, SilentStoreError
+from hetcomm.bounded_call import ANSWER_SECONDS, BoundedCall, StoreTimeoutError
 from hetcomm.store_server import TcpStoreServer
 from hetcomm.tcp_store import TcpStore
 
@@ -220,7 +220,7 @@ class TorchStore(_core.Store):
 
     def _perform(self, function: Callable[[threading.Event], Any], seconds: float) -> Any:
         if self._late is not None and not self._late.over_within(ANSWER_SECONDS):
-            raise SilentStoreError(self.place())
+            raise StoreTimeoutError(self.place())
         self._late = call = BoundedCall(function)
         try:
             return call.result(seconds, self.place())

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from hetcomm import _core
 from hetcomm.arguments import check_port, real_number
-from hetcomm.bounded_call import SilentStoreError
+from hetcomm.bounded_call import StoreTimeoutError
 from hetcomm.store_protocol import (
     ANSWER,
     CHALLENGE_BYTES,
@@ -113,7 +113,7 @@ class TcpStore(_core.Store):
                 return found
             if time.monotonic() > deadline:
                 if silent:
-                    raise SilentStoreError(self.place())
+                    raise StoreTimeoutError(self.place())
                 raise _core.TransportError(
                     f"found no store at {' or '.join(self.addresses)}:{self.port} within "
                     f"{_core.format_seconds(bound)}; check the address and port (MASTER_ADDR, "
@@ -218,7 +218,7 @@ class TcpStore(_core.Store):
             return self._answer(connection, LONGEST)
         except TimeoutError as error:
             connection.close()
-            raise SilentStoreError(self.place()) from error
+            raise StoreTimeoutError(self.place()) from error
         except OSError as error:
             connection.close()
             raise _core.TransportError(

@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.tree import Tree
 
 from hetcomm import _core, topo_save
-from hetcomm.bounded_call import SilentStoreError
+from hetcomm.bounded_call import StoreTimeoutError
 from hetcomm.pages import print_page
 from hetcomm.rendezvous import PrefixStore, job_of, open_store, seconds
 from hetcomm.topo_page import (
@@ -92,7 +92,7 @@ def collect(
     for rank in ranks:
         try:
             text = store.get(f"{prefix}{rank}", seconds(max(end - time.monotonic(), 0.01)))
-        except SilentStoreError:
+        except StoreTimeoutError:
             raise
         except TimeoutError:
             missing.append(rank)

@@ -80,18 +80,32 @@ void block_stream(const Work& work, uintptr_t number) {
   check_outcome(released([&] { return work.block_stream(stream); }));
 }
 
+// The interpreter may end meanwhile, and ends this thread inside the call. The thread parks here
+// (see park_late_threads()), before destructors use the interpreter.
+PyObject* call_or_park(PyObject* function, PyObject* arguments) noexcept {
+  return PyObject_Call(function, arguments, nullptr);
+}
+
+template <typename... Arguments>
+py::object call_python(const py::function& function, const Arguments&... arguments) {
+  const py::tuple given = py::make_tuple(arguments...);
+  PyObject* const result = call_or_park(function.ptr(), given.ptr());
+  if (result == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(result);
+}
+
 // A store written in Python: anything with set(key, value) and get(key, timeout) of bytes.
 class PythonStore : public Store {
  public:
   void set(const std::string& key, const std::string& value, const Deadline&) override {
-    call([&] { method("set")(key, py::bytes(value)); });
+    call([&] { call_python(method("set"), key, py::bytes(value)); });
   }
   std::string get(const std::string& key, const Deadline& deadline) override {
     std::string value;
     call([&] {
       try {
-        value =
-            method("get")(key, std::chrono::duration<double>(deadline.left())).cast<std::string>();
+        const std::chrono::duration<double> left(deadline.left());
+        value = call_python(method("get"), key, left).cast<std::string>();
       } catch (py::cast_error&) {
         throw Error(Code::invalid_argument,
                     "store: expected bytes from get(), got something else; correct the class");
@@ -109,12 +123,12 @@ class PythonStore : public Store {
   }
   void leave_will(const std::string& key, const std::string& value, const Deadline&) override {
     call([&] {
-      if (const auto found = optional("leave_will")) found(key, py::bytes(value));
+      if (const auto found = optional("leave_will")) call_python(found, key, py::bytes(value));
     });
   }
   void withdraw_will(const std::string& key, const Deadline&) override {
     call([&] {
-      if (const auto found = optional("withdraw_will")) found(key);
+      if (const auto found = optional("withdraw_will")) call_python(found, key);
     });
   }
   std::string place() const override {

@@ -15,7 +15,7 @@ from json import dumps, loads
 from typing import Any
 
 from hetcomm import _core, topo
-from hetcomm.bounded_call import SilentStoreError
+from hetcomm.bounded_call import StoreTimeoutError
 from hetcomm.doctor import limits, nics, reach, settings, versions, wire
 from hetcomm.doctor.cluster import JobFacts, Link, Member, hosts_of
 from hetcomm.rendezvous import Job, PrefixStore, job_of, open_store, seconds
@@ -42,7 +42,7 @@ def gather(environment: Mapping[str, str], timeout: float) -> JobFacts | None:
     if job.rank != 0:
         try:
             plan = loads(store.get("plan", seconds(timeout + PATIENCE)))
-        except SilentStoreError:
+        except StoreTimeoutError:
             raise
         except TimeoutError as error:
             raise _core.TimeoutError(

@@ -60,13 +60,13 @@ class CoreRank(Rank):
         self.communicator = self.groups["first"]
 
     def join(self, name: str, timeout: float) -> _core.Communicator:
-        return _core.Communicator(self.store(name), self.rank, self.size, timeout, name)
+        return _core.Communicator(self.store(name, timeout), self.rank, self.size, timeout, name)
 
-    def store(self, name: str) -> _core.Store:
+    def store(self, name: str, timeout: float) -> _core.Store:
         if port := os.environ.get("STORE_PORT"):
             from hetcomm import PrefixStore, TcpStore
 
-            return PrefixStore(TcpStore("127.0.0.1", int(port)), f"{name}/")
+            return PrefixStore(TcpStore("127.0.0.1", int(port), timeout), f"{name}/")
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         return FileStore(folder)

@@ -12,6 +12,7 @@ import library_faults
 import machine_faults
 import network_faults
 import rail_faults
+import set_up_faults
 from case import Case, Layout
 from job import NOTICE, wait_for
 from trial import CRASH, END, STEP, Complaint, Trial
@@ -67,11 +68,11 @@ def killed_in_set_up(trial: Trial) -> None:
     wait_for(published.exists)
     time.sleep(0.02 * trial.chance.random())
     trial.job[trial.victim].signal(signal.SIGKILL)
-    errors, number = ("PeerFailedError", "TimeoutError", "VendorError"), trial.victim
+    errors, number = ("PeerFailedError", "VendorError"), trial.victim
     # A native library knows only that one of its members is missing or has ended.
     members = [f"ranks {number}, ", f", {number}, ", f", {number} in one communicator"]
     words = [f"rank {number}", *members, "remote process exited"]
-    trial.all_fail(trial.others, errors, words, again=False)
+    trial.all_fail(trial.others, errors, words, 2 * NOTICE, again=False)
     trial.remove_orphans()
     trial.end(trial.others)
 
@@ -141,7 +142,7 @@ KINDS = {
     "kill-several": Kind(
         "SIGKILL for several ranks at once", several_killed, layout=lambda case: case.larger()
     ),
-    "kill-in-set-up": Kind("SIGKILL while ranks join", killed_in_set_up, joins=False, timeout=10),
+    "kill-in-set-up": Kind("SIGKILL while ranks join", killed_in_set_up, joins=False),
     "stop": Kind("SIGSTOP and SIGCONT amid calls", stopped, shared=True),
     "stop-long": Kind("SIGSTOP until beyond the timeout", stopped_too_long),
     "delay": Kind("a late call", delayed, shared=True),
@@ -155,6 +156,14 @@ KINDS = {
     "flood": Kind(
         "1,000 connections of strangers a second, also in set-up", machine_faults.flooded,
         settings=machine_faults.ucx_ports,
+    ),
+    "handover-flood": Kind(
+        "another user's connections to abstract sockets while ranks join", set_up_faults.flooded,
+        joins=False, timeout=20, settings=set_up_faults.flood,
+    ),
+    "store-stopped": Kind(
+        "SIGSTOP for the server of the store while ranks join", set_up_faults.stopped,
+        settings=set_up_faults.serve,
     ),
     "descriptors": Kind("no descriptors amid calls", machine_faults.few_descriptors, shared=True),
     "descriptors-in-set-up": Kind(

@@ -23,6 +23,7 @@ GROUPS = {
         ("kill", "kill-several", "kill-in-set-up", "stop", "delay", "abort", "leave"),
     ),
     "timeouts": ("", 3, ("stop-long", "delay-long")),
+    "set-up": ("", 6, ("kill-in-set-up", "handover-flood", "store-stopped")),
     "machine": (
         "", 12,
         ("strangers", "flood", "descriptors", "descriptors-in-set-up", "memory",

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -43,6 +44,8 @@ class Trial:
     """A case on its job. Methods raise a Complaint where the job does not do as it should."""
 
     job: Job
+    server: subprocess.Popen[str]  # of the store, and its port, if a separate process serves it
+    port: int
 
     def __init__(self, case: Case, size: int, folder: Path, private_memory: bool) -> None:
         self.case, self.size, self.folder = case, size, folder
@@ -197,7 +200,7 @@ class Trial:
             for rank, first in zip(ranks, found, strict=True)
         ]
         for rank, first in zip(ranks, found, strict=True):
-            self._expect(rank, first, errors, words)
+            self.expect(rank, first, errors, words)
             if failed and first["failed"] != sorted(failed):
                 raise Complaint(UNNAMED, f"{self.name(rank)} expects failed {failed}: {first}")
         for rank, first in zip(ranks, found, strict=True) if again else ():
@@ -206,7 +209,7 @@ class Trial:
             if second != first:
                 raise Complaint(ERROR, f"{self.name(rank)} has {first}, and then {second}")
 
-    def _expect(
+    def expect(
         self, rank: Process, found: Answer, errors: Sequence[str], words: Sequence[str]
     ) -> None:
         if found.get("error") not in errors:
@@ -246,7 +249,7 @@ class Trial:
         for _ in range(4):
             found = self.answer(rank)
             if "error" in found:
-                return self._expect(rank, found, errors, words)
+                return self.expect(rank, found, errors, words)
             self.order(rank, "all_reduce", 16)
         raise Complaint(ERROR, f"{self.name(rank)} goes on in a failed group")
 
