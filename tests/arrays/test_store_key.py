@@ -156,13 +156,12 @@ def test_a_client_of_another_job_is_refused(server: hetcomm.TcpStoreServer) -> N
 
 def test_the_will_of_a_client_that_ends_is_set(server: hetcomm.TcpStoreServer) -> None:
     store, kept, withdrawn = client(server), client(server), client(server)
-    for each, key in ((kept, "kept"), (withdrawn, "withdrawn")):
-        each._request(store_protocol.WILL, key, b"gone", BOUND)
-    withdrawn._request(store_protocol.WILL, "withdrawn", b"", BOUND)
+    kept.leave_will("kept", b"gone")
+    withdrawn.leave_will("withdrawn", b"gone")
+    withdrawn.withdraw_will("withdrawn")
     with pytest.raises(TimeoutError):
         store.get("kept", timedelta(seconds=0.05))
-    for each in (kept, withdrawn):
-        each._per_thread.connection.close()
+    kept._wills["kept"].close()
     assert store.get("kept", timedelta(seconds=BOUND)) == b"gone"
     with pytest.raises(TimeoutError):
         store.get("withdrawn", timedelta(seconds=0.05))

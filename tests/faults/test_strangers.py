@@ -24,7 +24,7 @@ def control_port(folder: Path, rank: int = 0) -> int:
     return int(found[0])
 
 
-ABORT = packed(1, 1, packed(0, 5, 0, b"", b"planted: a stranger's news"))
+ABORT = packed(1, 1, packed(0, 5, 0, b"", b"planted: a stranger's news", b""))
 STRANGERS = {
     "nothing": b"",
     "one-byte": b"\0",

@@ -55,7 +55,9 @@ def test_who_reads_the_store_cannot_end_a_job_with_a_key(tmp_path: Path) -> None
             key_without_secret = group_key_of(members)
             with Peer(contact_of(members["member/0"]), key_without_secret, 0, 1) as stranger:
                 with contextlib.suppress(ConnectionError):  # refused already
-                    stranger.send(news(1, 1 << 40, packed(0, 5, 0, b"", b"planted by a stranger")))
+                    stranger.send(
+                        news(1, 1 << 40, packed(0, 5, 0, b"", b"planted by a stranger", b""))
+                    )
                 if ends:
                     job[1].tell("turn", 16)
                     job[0].tell("turn", 16)
