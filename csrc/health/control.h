@@ -53,6 +53,8 @@ class ControlPlane {
     ~Owner() = default;
   };
 
+  static std::set<int> neighbours(int rank, int size);
+
   // Listens on `address`, an IP address of this host.
   ControlPlane(int rank, int size, const std::string& address, Owner& owner);
   ~ControlPlane();

@@ -113,11 +113,15 @@ bool ControlPlane::listen_on(const std::string& address) {
   return true;
 }
 
-bool ControlPlane::neighbour(int peer) const {
-  const int apart = ((peer - rank_) % size_ + size_) % size_;
-  auto power_of_two = [](int value) { return value > 0 && (value & (value - 1)) == 0; };
-  return power_of_two(apart) || power_of_two(size_ - apart);
+std::set<int> ControlPlane::neighbours(int rank, int size) {
+  std::set<int> found;
+  for (int apart = 1; apart < size; apart *= 2) {
+    found.insert({(rank + apart) % size, (rank + size - apart) % size});
+  }
+  return found;
 }
+
+bool ControlPlane::neighbour(int peer) const { return neighbours(rank_, size_).contains(peer); }
 
 // An attempt to connect to one neighbour, at one of its addresses after another.
 struct ControlPlane::Attempt {

@@ -1,6 +1,8 @@
 #include "health/losses.h"
 
 #include <algorithm>
+#include <set>
+#include <vector>
 
 #include "health/turn.h"
 
@@ -15,7 +17,7 @@ using namespace std::chrono_literals;
 constexpr auto kGrace = 500ms;
 constexpr auto kGraceOnOneHost = 100ms;
 // Each further loss begins the grace anew, but for no longer than this.
-constexpr auto kMostMore = Inquiries::kAnswerBound;
+constexpr auto kMostMore = 500ms;
 // The time for the flood of the decision, before the next survivor decides.
 constexpr auto kTurn = 250ms;
 
@@ -34,8 +36,25 @@ int Losses::survivors_below() const {
   return below;
 }
 
-// A process that was killed with others may still end. Its connections are open, but it does not
-// answer.
+// A rank whose neighbours are all lost or have left hears no news, and nobody sees its end.
+void Losses::note_cut_off() {
+  std::vector<int> reached = {group_.rank};
+  std::set<int> known = {group_.rank};
+  while (!reached.empty()) {
+    const int rank = reached.back();
+    reached.pop_back();
+    for (int peer : ControlPlane::neighbours(rank, group_.size)) {
+      const bool absent = group_.left(peer) || group_.lost.contains(peer);
+      if (!absent && known.insert(peer).second) reached.push_back(peer);
+    }
+  }
+  for (int rank = 0; rank < group_.size; ++rank) {
+    if (!known.contains(rank)) group_.note_loss({.rank = rank});
+  }
+}
+
+// A process that was killed in the grace may still be about to end. Its connections are open, but
+// it does not answer.
 void Losses::call_roll() {
   roll_due_ = Clock::now() + Inquiries::kAnswerBound;
   inquiries_.call_roll([this](const GroupState&) {
@@ -46,26 +65,33 @@ void Losses::call_roll() {
 }
 
 void Losses::check() {
+  if (group_.lost.empty()) roll_due_ = {}, roll_over_ = false;
   if (group_.lost.empty() || !group_.cause.ok()) return;
   auto first = Clock::time_point::max(), last = Clock::time_point::min();
   for (const auto& [peer, loss] : group_.lost) {
     first = std::min(first, loss.since);
     last = std::max(last, loss.since);
   }
+  const auto now = Clock::now();
   const auto settled = std::min(last + grace_, first + grace_ + kMostMore);
   const auto disputed = settled - grace_ / 2;  // before the failure that others may decide
   auto due = settled;
   if (const int below = survivors_below(); below > 0) {
-    due = first + grace_ + kMostMore + wait_of_turns(below, kTurn);
-  } else {
-    if (roll_due_ == Clock::time_point()) call_roll();
-    if (!roll_over_) due = std::max(due, roll_due_);
+    due = first + grace_ + kMostMore + Inquiries::kAnswerBound + wait_of_turns(below, kTurn);
+  } else if (roll_due_ != Clock::time_point()) {
+    due = roll_over_ ? now : roll_due_;
+  } else if (now >= settled) {
+    note_cut_off();
+    call_roll();
+    due = roll_due_;
   }
-  const auto now = Clock::now();
   if (now >= disputed) {
     if (const auto run = calls_.disputed_run()) return group_.fail(run->dispute());
   }
-  if (now >= due) return group_.fail(group_.losses());
+  if (now >= due) {
+    note_cut_off();
+    return group_.fail(group_.losses());
+  }
   group_.executor.poll_by(now < disputed ? disputed : due);
 }
 

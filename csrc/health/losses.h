@@ -9,9 +9,9 @@
 namespace hetcomm {
 
 // Makes one failure of the ranks that are lost, so that all survivors report the same set. A rank
-// that notices a loss tells all ranks at once. The lowest survivor calls the roll, and floods the
-// failure when the grace is over and each rank has answered or is lost. If that survivor stands
-// still, the next one decides.
+// that notices a loss tells all ranks at once. After the grace the lowest survivor calls the roll,
+// and floods the failure when each rank has answered or is lost. If that survivor stands still, the
+// next one decides.
 class Losses {
  public:
   Losses(WatchedGroup& group, const CallWatch& calls, Inquiries& inquiries);
@@ -22,6 +22,7 @@ class Losses {
 
  private:
   int survivors_below() const;
+  void note_cut_off();
   void call_roll();
 
   WatchedGroup& group_;

@@ -26,6 +26,7 @@ def killed_together(job: Job, victims: list[int], pause: float = 0.0) -> None:
         ("abcabc", [4, 1], 0.1),
         ("aabb", [0, 1], 0.2),
         ("aaaaa", [3, 0], 0.05),
+        ("aaaaaa", [0, 2, 3, 5, 4], 0.0),  # rank 1 has no connection to rank 4
     ],
 )
 def test_ranks_killed_together_are_reported_together(
