@@ -105,8 +105,20 @@ void StripeReceives::post_part(Received& message, size_t part) {
 
 // No part of the message has been sent.
 void StripeReceives::withdraw(Received& message) {
-  for (Part& part : message.parts) transports_[part.carrier]->abandon(part.request);
+  for (Part& part : message.parts) abandon(message, part);
   if (message.divided()) --divided_;
+}
+
+void StripeReceives::abandon(const Received& message, Part& part) {
+  Transport& carrier = *transports_[part.carrier];
+  carrier.cancel(part.request);
+  if (part.request.done) return;
+  if (!message.from->silent(part.carrier)) {
+    throw Error(Code::transport,
+                "a message over several NICs: expected a closed link before its receive is given "
+                "up; got an open one, which may still write into the buffer; report this");
+  }
+  carrier.abandon(part.request);
 }
 
 void StripeReceives::agree(const std::shared_ptr<StripeLinks>& from) {
@@ -125,7 +137,7 @@ void StripeReceives::agree(const std::shared_ptr<StripeLinks>& from) {
     if (found != sent.end()) {
       sent.erase(found);
       for (Part& part : message.parts) {
-        if (message.lost(part)) transports_[part.carrier]->abandon(part.request);
+        if (message.lost(part)) abandon(message, part);
       }
       ask(message);
     } else if (std::none_of(message.parts.begin(), message.parts.end(), [](const Part& part) {

@@ -67,6 +67,8 @@ class StripeReceives {
   void post(Received& message, const Layout& over);
   void post_part(Received& message, size_t part);
   void withdraw(Received& message);
+  // Throws Error if the part may still be written.
+  void abandon(const Received& message, Part& part);
   // Posts what is not posted, and asks for the parts of lost stripes. The peer has sent the
   // message.
   void ask(Received& message);

@@ -26,6 +26,8 @@ class StripeLinks {
 
   const std::vector<std::unique_ptr<Link>>& all() const { return links_; }
   bool lost(size_t stripe) const { return lost_[stripe]; }
+  // Its link has closed, and brings nothing any more.
+  bool silent(size_t stripe) const { return turns_[stripe] >= kTurns; }
   bool any_lost() const { return left() < lost_.size(); }
   Layout lost_stripes() const { return stripes(/*lost=*/true); }
   size_t first() const { return first_; }  // of the stripes left
@@ -132,7 +134,6 @@ class StripeLinks {
   size_t left() const;
   Layout stripes(bool lost) const;
   Layout stripes_left() const { return stripes(/*lost=*/false); }
-  bool silent(size_t stripe) const { return turns_[stripe] >= kTurns; }
   void post(Messages::iterator message);
   void keep(Messages::iterator message);
   bool may_be_asked() const;
