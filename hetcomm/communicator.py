@@ -14,7 +14,7 @@ from hetcomm import _core, diagnosis, rendezvous
 from hetcomm._vendors import vendors
 from hetcomm.arguments import rank_number, timeout_of, whole_number
 from hetcomm.collectives import Collectives
-from hetcomm.objects import Objects
+from hetcomm.objects import Objects, Seals
 from hetcomm.shared import shared_empty
 
 diagnosis.tell_warnings()
@@ -86,6 +86,7 @@ class Communicator(Collectives, Objects):
         self.rank: int = rank
         self.size: int = size
         self._on_device = self._communicator.topology.rank(rank).memory == _core.Memory.device
+        self._seals = Seals(self._communicator.key("hetcomm objects"))
         # Its first argument serves all but synchronous host calls, by _start().
         self._collective = _core.collective_call(self._communicator)
         self.barrier()  # afterwards the store's server may end

@@ -324,6 +324,13 @@ void bind_comm(py::module_& module) {
       .def_property_readonly("topology", &Communicator::topology,
                              py::return_value_policy::reference_internal)
       .def(
+          "key",
+          [](const Communicator& self, const std::string& purpose) {
+            return py::bytes(self.key(purpose));
+          },
+          py::arg("purpose"),
+          "A key that all ranks of this group have, and nobody else with a job key.")
+      .def(
           "submit",
           [](Communicator& self, const Spec& spec, const py::object& input,
              const py::object& output, bool will_wait, std::optional<uintptr_t> stream) {

@@ -41,7 +41,7 @@ struct Group {
   const int rank, size;
   const std::string name;
   const std::chrono::nanoseconds timeout;  // of operations, unless they have their own
-  std::string key;                         // of seals; known to ranks with the job key only
+  std::string key;                         // secret with a job key, see make_group_key()
   std::shared_ptr<Executor> executor;
   std::shared_ptr<Device> device;  // of the buffers; null for host memory
   std::shared_ptr<const Topology> topology;

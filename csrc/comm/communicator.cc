@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "base/sha256.h"
 #include "bootstrap/group.h"
 #include "comm/process_exit.h"
 #include "plan/message.h"
@@ -65,6 +66,10 @@ SealedStore Communicator::sealed(Store& store) const {
 }
 
 const Topology& Communicator::topology() const { return *topology_; }
+
+std::string Communicator::key(const std::string& purpose) const {
+  return hmac_sha256(group_->key, purpose);
+}
 
 const std::shared_ptr<Device>& Communicator::device() const { return group_->device; }
 

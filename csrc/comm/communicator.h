@@ -38,6 +38,9 @@ class Communicator {
   int rank() const;
   int size() const;
   const Topology& topology() const;
+  // A key that all ranks of this group have, and nobody else with a job key. Each purpose has its
+  // own.
+  std::string key(const std::string& purpose) const;
   // The buffers are memory of this device; null if they are host memory.
   const std::shared_ptr<Device>& device() const;
   // The store; with a job key its values carry seals of this group.

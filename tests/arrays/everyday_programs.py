@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from array_checks import refused, same, values
 
 import hetcomm
+import hetcomm.objects as objects_of_ranks
 from hetcomm import Communicator
 
 
@@ -301,6 +305,54 @@ def objects(comm: Communicator, seed: int) -> None:
     if rank == 1:
         refused(lambda: comm.send_object(bad, 0), *words)
     same(comm.all_reduce(np.ones(3)), np.full(3, float(size)), seed)
+
+
+class Planted:
+    """A stranger's pickle, which runs code on whoever reads it."""
+
+    def __reduce__(self) -> Any:
+        return (print, ("the stranger's code ran",))
+
+
+def changed_objects(comm: Communicator, seed: int) -> None:
+    """Rank 1 gets other bytes than rank 0 has sent: of a stranger, or of an earlier call."""
+    value = {"text": "x" * 500}
+    calls: list[tuple[str, Callable[[], Any]]] = [
+        ("broadcast_object", lambda: comm.broadcast_object(value, 0)),
+        ("scatter_object", lambda: comm.scatter_object([value] * 2 if comm.rank == 0 else None)),
+        ("gather_object", lambda: comm.gather_object(value, 1)),
+        ("all_gather_object", lambda: comm.all_gather_object(value)),
+        ("all_to_all_object", lambda: comm.all_to_all_object([value] * 2)),
+        ("recv_object", lambda: comm.recv_object() if comm.rank else comm.send_object(value, 1)),
+    ]
+    planted = pickle.dumps(Planted())
+    lies: list[Callable[[bytes], bytes]] = [
+        lambda data: planted,
+        lambda data: hashlib.sha256(planted).digest() + planted,
+        lambda data: data.replace(b"xx", b"yx", 1),
+        lambda data: first[0],
+    ]
+    loaded, first, lie = objects_of_ranks._loaded, [], bytes
+
+    def changed(call: Any, data: bytes, *rest: Any) -> Any:
+        first.append(bytes(data))
+        return loaded(call, bytearray(lie(bytes(data)).ljust(len(data), b"\0")), *rest)
+
+    objects_of_ranks._loaded = changed  # type: ignore[assignment]
+    for name, call in calls:
+        lie = bytes
+        call()  # goes well
+        del first[1:]
+        for planned in lies:
+            lie = planned if comm.rank else bytes
+            try:
+                call()
+            except hetcomm.TransportError as error:
+                assert comm.rank and name in str(error) and "seal of rank 0" in str(error), error
+            else:
+                assert not comm.rank, f"rank 1 took other bytes in {name}"
+        first.clear()
+    print("done")
 
 
 def refused_strides(comm: Communicator, seed: int) -> None:

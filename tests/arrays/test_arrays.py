@@ -60,6 +60,14 @@ def test_everyday_programs_run(tmp_path: Path, hosts: str, program: str, seed: i
     run(tmp_path, len(hosts), program, seed, hosts=hosts)
 
 
+@pytest.mark.parametrize("key", ["", "0123456789abcdef" * 4], ids=["no-key", "key"])
+def test_no_pickle_is_read_without_the_seal_of_its_sender(tmp_path: Path, key: str) -> None:
+    environments = [{"HETCOMM_JOB_KEY": key}] * 2
+    printed = run(tmp_path, 2, "changed_objects", 0, hosts="ab", environments=environments)
+    assert all("done" in one for one in printed)
+    assert "the stranger's code ran" not in "".join(printed)
+
+
 def test_mpi4py_operations_are_accepted(tmp_path: Path, seed: int) -> None:
     pytest.importorskip("mpi4py")
     run(tmp_path, 2, "operations_of_mpi", seed)
