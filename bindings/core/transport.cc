@@ -11,6 +11,7 @@
 #include "core/binding.h"
 #include "transport/striped/striped.h"
 #include "transport/transports.h"
+#include "transport/ucx/source_filter.h"
 #include "transport/ucx/ucx.h"
 
 namespace py = pybind11;
@@ -196,6 +197,21 @@ void bind_transport(py::module_& module) {
   module.def("divide", py::overload_cast<size_t, const std::vector<int64_t>&>(&divide),
              py::arg("bytes"), py::arg("bandwidths"),
              "The bytes of a message that each of several NICs carries.");
+  module.def(
+      "source_filter",
+      [](const std::vector<std::string>& sources, size_t most) {
+        SourceFilter filter;
+        for (const std::string& source : sources) filter.add(source);
+        const SourceFilter::Program program = filter.program(most);
+        std::vector<std::tuple<int, int, int, uint32_t>> code;
+        for (const sock_filter& one : program.code) {
+          code.emplace_back(one.code, one.jt, one.jf, one.k);
+        }
+        return std::pair(code, program.exact);
+      },
+      py::arg("sources"), py::arg("most") = 4096,
+      "The kernel's filter of TCP segments by their sources: instructions (code, jt, jf, k), and "
+      "whether the filter admits these sources only.");
   module.def("ucx_version", &ucx_version, "\"1.22.0 (path)\", or the reason why there is none.");
 }
 

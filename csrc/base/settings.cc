@@ -28,6 +28,11 @@ const std::vector<Setting>& settings() {
       {"HETCOMM_UCX_LIBRARY", "path of `libucp.so.0` (UCX 1.12 or newer)",
        "one already loaded, then the `libucx` wheel's, then the system's; the system's "
        "first where only it drives the RDMA devices"},
+      {"HETCOMM_UCX_SOURCES",
+       "addresses and prefixes that may connect to UCX's TCP ports besides those of the ranks' "
+       "hosts, comma-separated: `10.0.0.0/8`, or `any`; needed where addresses change on the way "
+       "between hosts (NAT), see [docs/security.md](docs/security.md#ucxs-tcp-ports)",
+       "none"},
       {"HETCOMM_CUDA_LIBRARY, HETCOMM_HIP_LIBRARY",
        "path of `libcudart.so` (CUDA 11.8 or newer), `libamdhip64.so` (HIP 6.0 or "
        "newer); `hetcomm/vendors.toml` names the variables of all libraries of a vendor",

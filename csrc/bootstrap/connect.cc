@@ -17,18 +17,25 @@ constexpr auto kReserve = std::chrono::seconds(10);
 constexpr std::chrono::seconds kWatchPeriod(60);  // see HETCOMM_WATCH
 constexpr int kMostRounds = 20;                   // until the ends of all links agree
 
+bool share_memory(const Member& one, const Member& other) {
+  return std::any_of(one.shared_memory.begin(), one.shared_memory.end(), [&](const auto& kind) {
+    return std::count(other.shared_memory.begin(), other.shared_memory.end(), kind) > 0;
+  });
+}
+
 // A rank's end of the link to `peer`, without addresses. All ranks derive the same.
-LinkEnd link_end(const Topology& topology, int rank, int peer) {
+LinkEnd link_end(const Topology& topology, const std::vector<Member>& members, int rank, int peer) {
   const RankInfo& info = topology.rank(rank);
+  const bool by_ip = topology.fabric_between(rank, peer) == Fabric::ethernet;
+  const bool has_rdma = std::any_of(info.nics.begin(), info.nics.end(),
+                                    [](const Nic& nic) { return nic.fabric != Fabric::ethernet; });
   LinkEnd end;
   end.same_host = topology.same_host(rank, peer);
-  end.avoids_rdma = topology.fabric_between(rank, peer) == Fabric::ethernet &&
-                    std::any_of(info.nics.begin(), info.nics.end(),
-                                [](const Nic& nic) { return nic.fabric != Fabric::ethernet; });
+  end.avoids_rdma = by_ip && has_rdma;
+  end.over_ip = by_ip || (end.same_host && !share_memory(members[rank], members[peer]));
   for (const Rail& rail : topology.rails(rank, peer)) {
     end.stripes.push_back({info.nics[rail.own].interface, rail.bandwidth});
   }
-  const bool by_ip = topology.fabric_between(rank, peer) == Fabric::ethernet;
   if (by_ip && end.stripes.empty() && info.rails && ip_nics(info).size() > 1) {
     end.interface = info.nics[topology.ip_path(rank, peer).own].interface;
   }
@@ -38,10 +45,10 @@ LinkEnd link_end(const Topology& topology, int rank, int peer) {
   return end;
 }
 
-LinkEnd addressed_end(const Topology& topology, int rank, int peer, const Member& member,
-                      const ConnectInfo& info) {
-  LinkEnd end = link_end(topology, rank, peer);
-  end.add_addresses(end.same_host ? member.local_address : member.network_address);
+LinkEnd addressed_end(const Topology& topology, const std::vector<Member>& members, int rank,
+                      int peer, const ConnectInfo& info) {
+  LinkEnd end = link_end(topology, members, rank, peer);
+  end.add_addresses(end.same_host ? members[rank].local_address : members[rank].network_address);
   end.add_addresses(info.addresses);
   return end;
 }
@@ -53,7 +60,7 @@ PeerAddress peer_address(const Group& group, int peer, const IslandSetup& setup,
   to.communicator = setup.members[peer].number;
   if (peer == group.rank) return to;
   const auto end = [&](int rank, int other) {
-    return addressed_end(*group.topology, rank, other, setup.members[rank], infos[rank]);
+    return addressed_end(*group.topology, setup.members, rank, other, infos[rank]);
   };
   const LinkEnd here = end(group.rank, peer), there = end(peer, group.rank);
   const auto held = group.executor->lock();
@@ -173,7 +180,8 @@ ConnectInfo make_connect_info(Group& group, const IslandSetup& setup, const Dead
   {
     std::vector<LinkEnd> ends;
     for (int peer = 0; peer < group.size; ++peer) {
-      if (peer != group.rank) ends.push_back(link_end(*group.topology, group.rank, peer));
+      if (peer == group.rank) continue;
+      ends.push_back(link_end(*group.topology, setup.members, group.rank, peer));
     }
     const auto held = group.executor->lock();
     info.addresses = group.executor->transports().addresses(ends);

@@ -124,6 +124,7 @@ Member MemberExchange::probe() {
   if (profile_) mine.profile = profile_->digest();
   mine.number = group_.queue->number.value();
   mine.wake_address = executor.wake_address();
+  if (transports.main()) mine.shared_memory = transports.main()->shared_memory();
   {
     const auto held = executor.lock();
     mine.local_address = transports.addresses(/*same_host=*/true);

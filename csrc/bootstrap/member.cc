@@ -26,6 +26,8 @@ std::string Member::pack() const {
       .put(word)
       .put(uint64_t{rail_ports.size()});
   for (const auto& [nic, port] : rail_ports) packer.put(static_cast<uint64_t>(nic)).put(port);
+  packer.put(uint64_t{shared_memory.size()});
+  for (const std::string& kind : shared_memory) packer.put(kind);
   return packer.take();
 }
 
@@ -53,6 +55,7 @@ Member Member::unpack(const std::string& bytes) {
     const int nic = static_cast<int>(from.number());
     member.rail_ports[nic] = from.number();
   }
+  for (uint64_t left = from.number(); left > 0; --left) member.shared_memory.push_back(from.text());
   return member;
 }
 

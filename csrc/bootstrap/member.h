@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "topology/topology.h"
 
@@ -17,6 +18,7 @@ struct Member {
   std::string profile;  // digest of its profile; empty without one
   uint32_t number = 0;
   std::string local_address, network_address;  // of transports, for its own and for other hosts
+  std::vector<std::string> shared_memory;      // see Transport::shared_memory()
   std::string wake_address, contact;
   std::string word;                    // random, new for each set-up; see make_group_key()
   std::map<int, uint64_t> rail_ports;  // of its rail listeners, by index of the NIC

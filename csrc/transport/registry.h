@@ -36,6 +36,7 @@ struct TransportId {
   // Network interfaces or RDMA devices, best first; empty: all.
   std::vector<std::string> interfaces;
   bool rdma = true;             // may use RDMA
+  bool listens = true;          // for connections over TCP, where the kind makes any
   std::vector<Stripe> stripes;  // of a striped transport, the fastest first
   // Tells transports apart that are otherwise equal. -1: no part of a striped transport.
   int64_t number = 0;
@@ -48,6 +49,7 @@ struct TransportId {
 struct LinkEnd {
   bool same_host = false;       // as the other end
   bool avoids_rdma = false;     // the rank has RDMA ports, but no RDMA network joins the two ends
+  bool over_ip = false;         // neither RDMA nor shared memory joins the two ends
   std::vector<Stripe> stripes;  // the rank's NICs for this link
   std::string interface;        // the rank's only one that reaches the other end; empty: any does
   std::vector<MemoryKind> memory = {MemoryKind::host};  // of messages on this link

@@ -105,6 +105,9 @@ class Transport {
   virtual std::string why_not_direct(const MemorySample& sample,
                                      const std::string& rdma_device) const = 0;
 
+  // The kinds of shared memory for links inside a host. Two processes need one in common.
+  virtual std::vector<std::string> shared_memory() const { return {}; }
+
   // The argument of connect() at a peer. Without `same_host` the address has no shared memory.
   virtual std::string address(bool same_host) const = 0;
   // Makes a link that is not open. Throws Error(transport) on an invalid address.

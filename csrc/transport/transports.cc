@@ -137,8 +137,8 @@ Route Transports::route(const LinkEnd& here, const LinkEnd& there) {
   if (best != nullptr) return {&get(best->id(here)), address_of(*best, there), ""};
   std::vector<std::string> ours, theirs, remedies;
   for (const TransportKind* kind : kinds_) ours.emplace_back(kind->name);
-  for (const auto& [name, address] : there.addresses) theirs.push_back(name);
   for (const TransportKind* kind : transport_kinds()) {
+    if (has_addresses(*kind, there)) theirs.emplace_back(kind->name);
     if (kind->remedy != nullptr) remedies.emplace_back(kind->remedy);
   }
   return {main_, "",

@@ -12,10 +12,10 @@ from kernel_abilities import WITH_OWN_PORTS
 
 HERE = Path(__file__).parent
 FIRST, LAST = 40000, 40005
-# `program MOMENT FREE FOLDER ...`: before or after UCX has its ports, all but FREE are taken.
+# `program HOSTS FREE FOLDER ...`: two ranks join on these hosts while all ports but FREE are taken.
 PROGRAM = """
 import errno, socket, sys
-moment, free = sys.argv[1], int(sys.argv[2])
+hosts, free = sys.argv[1], int(sys.argv[2])
 sys.path[:0] = sys.argv[3:]
 from communicators import executor, run_ranks
 
@@ -31,11 +31,10 @@ def take_ports():
         one.listen()
         taken.append(one)
 
-held = take_ports() if moment == "before" else []
+held = take_ports()
 try:
     executors = [executor(rank) for rank in range(2)]
-    held = held or take_ports()
-    for outcome in run_ranks(["a", "a"], lambda _: "works", executors=executors, timeout=5):
+    for outcome in run_ranks(list(hosts), lambda _: "works", executors=executors, timeout=5):
         print(outcome)
 except Exception as error:
     print(error)
@@ -44,17 +43,17 @@ except Exception as error:
 
 @pytest.mark.needs("own range of ports")
 @pytest.mark.parametrize(
-    ("moment", "free", "error"),
+    ("hosts", "free", "error"),
     [
-        ("before", 0, "UCX: expected a free TCP port of lo; got none"),
-        ("after", 0, "cannot listen for control connections on 127.0.0.1: Address already in use"),
+        ("aa", 0, "cannot listen for control connections on 127.0.0.1: Address already in use"),
         # The kernel may find no port for a listener while some are free.
-        ("after", 2, "cannot (connect to rank 1|listen for control connections)"),
+        ("aa", 2, "cannot (connect to rank 1|listen for control connections)"),
+        ("ab", 2, "UCX: expected a free TCP port of lo; got none|cannot listen for control"),
     ],
 )
-def test_a_kernel_without_free_ports_is_an_error(moment: str, free: int, error: str) -> None:
+def test_a_kernel_without_free_ports_is_an_error(hosts: str, free: int, error: str) -> None:
     words = [*WITH_OWN_PORTS, str(FIRST), str(LAST), sys.executable, "-c", PROGRAM]
-    words += [moment, str(free), str(HERE), str(HERE.parent / "running")]
+    words += [hosts, str(free), str(HERE), str(HERE.parent / "running")]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert re.search(error, done.stdout), done
     assert "net.ipv4.ip_local_port_range" in done.stdout

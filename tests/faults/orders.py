@@ -41,11 +41,20 @@ class Rank:
 
     rank: int
     works: list[Any]
+    secret: Any
     submitting: threading.Thread | None = None
 
     def exit(self) -> None:
         answer(value="exiting")
         sys.exit(0)
+
+    def keep_secret(self) -> int:
+        """The address of 8 bytes, which no call of hetcomm ever gets."""
+        self.secret = ctypes.create_string_buffer(b"untaken!", 8)
+        return ctypes.addressof(self.secret)
+
+    def tell_secret(self) -> str:
+        return self.secret.raw.decode("latin")
 
     def turn(self, count: int) -> None:
         """Repeats all_reduce until one fails. Answers after the first three."""

@@ -238,7 +238,11 @@ void Endpoint::on_sent(void* posted, ucs_status_t status, void* endpoint) {
 void Endpoint::on_error(void* endpoint, ucp_ep_h, ucs_status_t status) {
   auto* self = static_cast<Endpoint*>(endpoint);
   self->worker_.has_next_step = true;
-  self->failure_ = ucx_failure(self->ucx_, status, "link" + self->over_, self->peer_);
+  std::string what = "link" + self->over_;
+  if (!self->connected_) {
+    what += " (the peer's host may have dropped the packets: see HETCOMM_UCX_SOURCES in its log)";
+  }
+  self->failure_ = ucx_failure(self->ucx_, status, what, self->peer_);
 }
 
 void Endpoint::close(bool flush) {

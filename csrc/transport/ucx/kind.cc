@@ -1,9 +1,11 @@
 // The registry's row of UCX.
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/config.h"
 #include "transport/transports.h"
+#include "transport/ucx/settings.h"
 #include "transport/ucx/ucx.h"
 
 namespace hetcomm {
@@ -52,14 +54,27 @@ LinkCost cost(const LinkEnd& here) {
 // without a common RDMA network use a transport without RDMA ports. Links that one interface
 // carries use a transport of this interface.
 TransportId id(const LinkEnd& end) {
-  if (end.interface.empty()) return {.kind = "ucx", .rdma = !end.avoids_rdma};
-  return {.kind = "ucx", .interfaces = {end.interface}, .rdma = false, .number = -1};
+  if (!end.interface.empty()) {
+    return {.kind = "ucx", .interfaces = {end.interface}, .rdma = false, .number = -1};
+  }
+  return {.kind = "ucx", .rdma = !end.avoids_rdma, .listens = end.avoids_rdma || end.over_ip};
+}
+
+bool has_rdma(const std::vector<NetworkDevice>& devices) {
+  if (devices.empty()) return !rdma_devices().empty();  // UCX then takes all
+  return std::any_of(devices.begin(), devices.end(),
+                     [](const NetworkDevice& device) { return !device.plain_ethernet; });
 }
 
 std::unique_ptr<Transport> make(const TransportId& id, Transports& transports) {
-  if (!id.interfaces.empty()) return make_ucx_transport(id.interfaces, id.rdma);
-  if (!id.rdma) return make_ucx_transport(ip_interfaces(transports.devices()), false);
-  return make_ucx_transport(all_devices(transports.devices()));
+  const std::vector<NetworkDevice>& devices = transports.devices();
+  if (!id.rdma) {
+    return make_ucx_transport(id.interfaces.empty() ? ip_interfaces(devices) : id.interfaces,
+                              Carriers::tcp);
+  }
+  return make_ucx_transport(
+      id.interfaces.empty() ? all_devices(devices) : id.interfaces,
+      id.listens || has_rdma(devices) ? Carriers::all : Carriers::all_but_tcp);
 }
 
 }  // namespace

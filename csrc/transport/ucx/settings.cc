@@ -1,13 +1,16 @@
 #include "transport/ucx/settings.h"
 
+#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <netinet/in.h>
 #include <sys/ipc.h>
 #include <sys/shm.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 
 #include "base/config.h"
 #include "base/joined.h"
@@ -70,20 +73,25 @@ std::vector<std::string> entries(const fs::path& folder) {
   return names;
 }
 
-// Interfaces that are up and have an internet address.
-std::vector<std::string> running_interfaces() {
-  std::vector<std::string> names;
+// The internet addresses of interfaces that are up.
+void for_each_address(const std::function<void(const ifaddrs&)>& call) {
   ifaddrs* addresses = nullptr;
-  if (getifaddrs(&addresses) != 0) return names;
+  if (getifaddrs(&addresses) != 0) return;
   for (ifaddrs* address = addresses; address; address = address->ifa_next) {
     if (address->ifa_addr == nullptr || !(address->ifa_flags & IFF_UP)) continue;
-    int family = address->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    if (std::find(names.begin(), names.end(), address->ifa_name) == names.end()) {
-      names.push_back(address->ifa_name);
-    }
+    const int family = address->ifa_addr->sa_family;
+    if (family == AF_INET || family == AF_INET6) call(*address);
   }
   freeifaddrs(addresses);
+}
+
+std::vector<std::string> running_interfaces() {
+  std::vector<std::string> names;
+  for_each_address([&](const ifaddrs& address) {
+    if (std::find(names.begin(), names.end(), address.ifa_name) == names.end()) {
+      names.push_back(address.ifa_name);
+    }
+  });
   return names;
 }
 
@@ -144,36 +152,62 @@ std::vector<std::string> net_devices(const std::vector<std::string>& interfaces,
 
 // Whether UCX takes any free port of hetcomm's interfaces: the user has chosen neither a range of
 // ports, nor other interfaces, nor transports without TCP.
-bool binds_any_port(bool rdma) {
+bool binds_any_port(Carriers carriers) {
   if (environment_variable("UCX_TCP_PORT_RANGE")) return false;
-  if (!rdma) return true;
+  if (carriers == Carriers::tcp) return true;
+  if (carriers == Carriers::all_but_tcp && !environment_variable("UCX_TLS")) return false;
   const std::string transports = environment_variable("UCX_TLS").value_or("all");
   const bool tcp = transports.starts_with("^") || transports.find("tcp") != std::string::npos ||
                    transports.find("all") != std::string::npos;
   return tcp && !environment_variable("UCX_NET_DEVICES");
 }
 
-// UCX's TLS without the kinds of shared memory that this system refuses. UCX fails with "Shared
-// memory error" or "Out of memory" where a permitted kind does not work. Empty if all work.
-std::string working_transports() {
-  std::vector<std::string> refused;
+struct SharedMemory {
+  std::vector<std::string> works, refused;
+};
+
+// UCX fails with "Shared memory error" or "Out of memory" where a permitted kind does not work.
+SharedMemory probe_shared_memory() {
+  SharedMemory found;
   std::string why;
   const std::string folder = environment_variable("UCX_POSIX_DIR").value_or("/dev/shm");
-  if (access(folder.c_str(), W_OK | X_OK) != 0) {
+  if (access(folder.c_str(), W_OK | X_OK) == 0) {
+    found.works.push_back("posix");
+  } else {
     why += system_text("; ", folder, " cannot be written: ", kReason);
-    refused.push_back("posix");
+    found.refused.push_back("posix");
   }
   const int segment = shmget(IPC_PRIVATE, 1, IPC_CREAT | 0600);
-  if (segment < 0) {
-    why += system_text("; the system refuses shmget(): ", kReason);
-    refused.push_back("sysv");
-  } else {
+  if (segment >= 0) {
     shmctl(segment, IPC_RMID, nullptr);
+    found.works.push_back("sysv");
+  } else {
+    why += system_text("; the system refuses shmget(): ", kReason);
+    found.refused.push_back("sysv");
   }
-  if (refused.empty()) return "";
-  log(LogLevel::warning, "UCX does without the shared memory " + joined(refused) +
-                             ", so messages inside the host may be slower" + why);
-  return "^" + joined(refused, ",");
+  if (!why.empty()) {
+    log(LogLevel::warning, "UCX does without the shared memory " + joined(found.refused) +
+                               ", so messages inside the host may be slower" + why);
+  }
+  return found;
+}
+
+const SharedMemory& shared_memory() {
+  static const SharedMemory found = probe_shared_memory();
+  return found;
+}
+
+// UCX's TLS: all transports without refused shared memory. Empty for all of them.
+std::string permitted_transports(bool tcp) {
+  std::vector<std::string> left_out = shared_memory().refused;
+  if (!tcp) left_out.push_back("tcp");
+  return left_out.empty() ? "" : "^" + joined(left_out, ",");
+}
+
+// Such as "ipc:[4026531839]".
+std::string name_space(const char* kind) {
+  std::error_code ignored;
+  return fs::read_symlink(std::string("/proc/self/ns/") + kind, ignored).string();
 }
 
 }  // namespace
@@ -194,12 +228,41 @@ LoadEnvironment::~LoadEnvironment() {
   for (const char* key : set_) set_environment_variable(key, std::nullopt);
 }
 
+std::string address_text(const sockaddr& address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  const void* from = &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+  if (address.sa_family == AF_INET6) {
+    from = &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  }
+  inet_ntop(address.sa_family, from, text, sizeof text);
+  return text;
+}
+
+std::vector<std::string> outward_addresses() {
+  std::vector<std::string> found;
+  for_each_address([&](const ifaddrs& one) {
+    if (leads_out(one.ifa_name)) found.push_back(address_text(*one.ifa_addr));
+  });
+  return found;
+}
+
+std::vector<std::string> shared_memory_kinds() {
+  if (const auto chosen = environment_variable("UCX_TLS")) return {"UCX_TLS=" + *chosen};
+  std::vector<std::string> kinds = shared_memory().works;
+  for (std::string& kind : kinds) {
+    // UCX opens POSIX segments by the number of the other process.
+    if (kind == "posix") kind += " " + name_space("pid");
+    kind += " " + name_space("ipc");
+  }
+  return kinds;
+}
+
 std::vector<std::string> rdma_devices() { return entries("/sys/class/infiniband"); }
 
-ucp_config_t* read_configuration(const std::vector<std::string>& interfaces, bool rdma,
+ucp_config_t* read_configuration(const std::vector<std::string>& interfaces, Carriers carriers,
                                  const UcxLibrary& ucx, bool& chooses_protocol) {
   const std::vector<std::string> wanted_devices = net_devices(interfaces, ucx);
-  if (binds_any_port(rdma)) require_free_ports(wanted_devices);
+  if (binds_any_port(carriers)) require_free_ports(wanted_devices);
   const std::string devices = joined(wanted_devices, ",");
   ucp_config_t* configuration = nullptr;
   ucs_status_t status = ucx.ucp_config_read(nullptr, nullptr, &configuration);
@@ -220,13 +283,13 @@ ucp_config_t* read_configuration(const std::vector<std::string>& interfaces, boo
   if (free && !chooses_protocol)
     std::for_each(std::begin(kOlderTcpOnly), std::end(kOlderTcpOnly), take);
   std::vector<Setting> wanted(std::begin(kSettings), std::end(kSettings));
-  wanted.push_back({"NET_DEVICES", devices.c_str(), !rdma});
-  if (!rdma) {
-    wanted.push_back({"TLS", "tcp", true});
-  } else if (!environment_variable("UCX_TLS")) {
-    static const std::string working = working_transports();  // one warning in a process
-    if (!working.empty()) wanted.push_back({"TLS", working.c_str()});
+  const bool only_tcp = carriers == Carriers::tcp;
+  std::string permitted = "tcp";
+  if (!only_tcp && !environment_variable("UCX_TLS")) {
+    permitted = permitted_transports(carriers == Carriers::all);
   }
+  wanted.push_back({"NET_DEVICES", devices.c_str(), only_tcp});
+  if (!permitted.empty()) wanted.push_back({"TLS", permitted.c_str(), only_tcp});
   for (const Setting& setting : wanted) {
     const auto is_set = environment_variable((std::string("UCX_") + setting.key).c_str());
     if (is_set && !setting.over_environment) continue;

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <sys/socket.h>
+
 #include <string>
 #include <vector>
 
 #include "transport/ucx/library.h"
+#include "transport/ucx/ucx.h"
 
 namespace hetcomm {
 
@@ -22,12 +25,21 @@ class LoadEnvironment {
 // The RDMA devices of this machine, such as "mlx5_0".
 std::vector<std::string> rdma_devices();
 
+// An IPv4 or IPv6 address, without a port.
+std::string address_text(const sockaddr& address);
+
+// IP addresses of interfaces that lead to other hosts.
+std::vector<std::string> outward_addresses();
+
+// The kinds of shared memory that UCX may use here, see Transport::shared_memory().
+std::vector<std::string> shared_memory_kinds();
+
 // UCX's configuration for a transport on these interfaces (see make_ucx_transport). It has
-// hetcomm's settings, unless the environment has UCX_<setting>. Without `rdma` the environment
+// hetcomm's settings, unless the environment has UCX_<setting>. With Carriers::tcp the environment
 // chooses neither transports nor devices. Sets `chooses_protocol` if each message can be eager or a
 // rendezvous. The caller releases the configuration. Throws Error, also if an interface has no free
 // port.
-ucp_config_t* read_configuration(const std::vector<std::string>& interfaces, bool rdma,
+ucp_config_t* read_configuration(const std::vector<std::string>& interfaces, Carriers carriers,
                                  const UcxLibrary& ucx, bool& chooses_protocol);
 
 }  // namespace hetcomm

@@ -6,6 +6,7 @@
 #include <list>
 #include <map>
 #include <random>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -13,23 +14,27 @@
 #include "base/events.h"
 #include "base/fnv.h"
 #include "base/fork.h"
+#include "base/joined.h"
 #include "base/log.h"
 #include "base/packing.h"
 #include "base/start_thread.h"
 #include "transport/ucx/endpoint_slots.h"
 #include "transport/ucx/library.h"
+#include "transport/ucx/listeners.h"
 #include "transport/ucx/memory_domains.h"
 #include "transport/ucx/settings.h"
 
 namespace hetcomm {
 namespace {
 
-// Comes before UCX's own address, because UCX trusts any bytes.
+// Comes before UCX's own address, because UCX trusts any bytes. The sources of connections come in
+// between.
 struct AddressHeader {
   char magic[8] = {'h', 'e', 't', 'c', '.', 'u', 'c', 'x'};
   uint64_t transport = 0;
   uint32_t library_version = 0;
-  uint32_t bytes = 0;
+  uint32_t source_bytes = 0;
+  uint64_t bytes = 0;  // of UCX's address
   uint64_t checksum = 0;
 };
 
@@ -43,14 +48,19 @@ uint64_t random_id() {
 
 class UcxLink : public Link {
  public:
-  UcxLink(EndpointSlots& slots, int peer_rank) : slots_(slots), endpoint_(slots.add(peer_rank)) {}
+  UcxLink(EndpointSlots& slots, UcxListeners& listeners, int peer_rank)
+      : slots_(slots), listeners_(listeners), endpoint_(slots.add(peer_rank)) {}
   ~UcxLink() override { endpoint_->close(false); }
 
   void send(uint64_t tag, const void* data, size_t bytes, MemoryKind memory,
             Request& request) override {
     endpoint_->send(tag, data, bytes, memory, request);
   }
-  std::string offer() const override { return Packer().put(endpoint_->slot()).take(); }
+  // The peer opens its end once it has the offer.
+  std::string offer() const override {
+    listeners_.apply();
+    return Packer().put(endpoint_->slot()).take();
+  }
   void counter(const std::string& theirs, uint64_t spread) override {
     const uint64_t slot = Unpacker(theirs).number();
     endpoint_ = slots_.move(endpoint_, std::max(endpoint_->slot(), slot) + spread);
@@ -70,13 +80,14 @@ class UcxLink : public Link {
 
  private:
   EndpointSlots& slots_;
+  UcxListeners& listeners_;
   std::shared_ptr<Endpoint> endpoint_;
   std::function<void(const Note&)> hear_;
 };
 
 class UcxTransport : public Transport {
  public:
-  UcxTransport(const std::vector<std::string>& interfaces, bool rdma);
+  UcxTransport(const std::vector<std::string>& interfaces, Carriers carriers);
   ~UcxTransport() override;
 
   std::string name() const override { return "ucx"; }
@@ -85,6 +96,7 @@ class UcxTransport : public Transport {
                              const std::string& rdma_device) const override {
     return hetcomm::why_not_direct(ucx_, context_, sample, rdma_device);
   }
+  std::vector<std::string> shared_memory() const override { return shared_memory_kinds(); }
   std::string address(bool same_host) const override;
   std::unique_ptr<Link> connect(const std::string& address, int peer_rank) override;
   void recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, MemoryKind memory,
@@ -109,8 +121,10 @@ class UcxTransport : public Transport {
   }
   void handle_notices();
   void advance();
+  std::string worker_address(uint32_t flags) const;
 
   const UcxLibrary& ucx_;
+  UcxListeners listeners_;
   ucp_context_h context_ = nullptr;
   UcxWorker worker_;
   int event_fd_ = -1;
@@ -151,13 +165,13 @@ const UcxLibrary& ucx_library_of_process() {
               "one that used hetcomm; start the process by spawn or forkserver, or fork first");
 }
 
-UcxTransport::UcxTransport(const std::vector<std::string>& interfaces, bool rdma)
+UcxTransport::UcxTransport(const std::vector<std::string>& interfaces, Carriers carriers)
     : ucx_(ucx_library_of_process()),
       worker_{ucx_, random_id(), interfaces.size() == 1 ? " over " + interfaces[0] : ""} {
   require_descriptors(kDescriptors, "UCX");
   start_thread("ucx", [] {}).join();  // UCX ends the process where it cannot start its thread
   ucp_config_t* configuration =
-      read_configuration(interfaces, rdma, ucx_, worker_.chooses_protocol);
+      read_configuration(interfaces, carriers, ucx_, worker_.chooses_protocol);
   ucp_params_t parameters{};
   parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_REQUEST_SIZE;
   parameters.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
@@ -171,6 +185,7 @@ UcxTransport::UcxTransport(const std::vector<std::string>& interfaces, bool rdma
   try {
     require(ucx_, ucx_.ucp_worker_create(context_, &worker_parameters, &worker_.handle),
             "ucp_worker_create");
+    listeners_.find(worker_address(0), carriers == Carriers::tcp);
     require(ucx_, ucx_.ucp_worker_get_efd(worker_.handle, &event_fd_), "ucp_worker_get_efd");
     listen();
   } catch (...) {
@@ -191,31 +206,38 @@ UcxTransport::~UcxTransport() {
   ucx_.ucp_cleanup(context_);
 }
 
-std::string UcxTransport::address(bool same_host) const {
+std::string UcxTransport::worker_address(uint32_t flags) const {
   ucp_worker_attr_t attributes{};
   attributes.field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS | UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS;
-  attributes.address_flags = same_host ? 0 : UCP_WORKER_ADDRESS_FLAG_NET_ONLY;
+  attributes.address_flags = flags;
   require(ucx_, ucx_.ucp_worker_query(worker_.handle, &attributes), "ucp_worker_query");
-  const char* bytes = reinterpret_cast<const char*>(attributes.address);
+  std::string address(reinterpret_cast<const char*>(attributes.address), attributes.address_length);
+  ucx_.ucp_worker_release_address(worker_.handle, attributes.address);
+  return address;
+}
+
+std::string UcxTransport::address(bool same_host) const {
+  const std::string sources = joined(listeners_.own_sources(), ",");
+  const std::string own = worker_address(same_host ? 0 : UCP_WORKER_ADDRESS_FLAG_NET_ONLY);
   AddressHeader header;
   header.transport = worker_.id;
   header.library_version = ucx_.major_minor;
-  header.bytes = static_cast<uint32_t>(attributes.address_length);
-  header.checksum = fnv1a({bytes, header.bytes}, header.transport);
-  std::string address(reinterpret_cast<const char*>(&header), sizeof header);
-  address.append(bytes, header.bytes);
-  ucx_.ucp_worker_release_address(worker_.handle, attributes.address);
-  return address;
+  header.source_bytes = static_cast<uint32_t>(sources.size());
+  header.bytes = own.size();
+  header.checksum = fnv1a(sources + own, header.transport);
+  return std::string(reinterpret_cast<const char*>(&header), sizeof header) + sources + own;
 }
 
 std::unique_ptr<Link> UcxTransport::connect(const std::string& address, int peer_rank) {
   AddressHeader header;
   const AddressHeader expected;
   if (address.size() > sizeof header) std::memcpy(&header, address.data(), sizeof header);
-  const char* bytes = address.data() + sizeof header;
-  if (address.size() <= sizeof header || address.size() != sizeof header + header.bytes ||
+  const std::string_view rest =
+      std::string_view(address).substr(std::min(sizeof header, address.size()));
+  if (header.bytes == 0 || rest.size() < header.source_bytes ||
+      rest.size() - header.source_bytes != header.bytes ||
       std::memcmp(header.magic, expected.magic, sizeof header.magic) != 0 ||
-      fnv1a({bytes, header.bytes}, header.transport) != header.checksum) {
+      fnv1a(rest, header.transport) != header.checksum) {
     throw Error(Status(Code::transport,
                        "link address: expected one from the peer's ucx transport; got " +
                            std::to_string(address.size()) +
@@ -230,10 +252,11 @@ std::unique_ptr<Link> UcxTransport::connect(const std::string& address, int peer
   }
   // A copy, aligned as UCX expects it.
   std::vector<uint64_t> aligned((header.bytes + 7) / 8);
-  std::memcpy(aligned.data(), bytes, header.bytes);
+  std::memcpy(aligned.data(), rest.data() + header.source_bytes, header.bytes);
+  listeners_.admit(rest.substr(0, header.source_bytes));
   EndpointSlots& slots =
       slots_.try_emplace(header.transport, worker_, std::move(aligned)).first->second;
-  auto link = std::make_unique<UcxLink>(slots, peer_rank);
+  auto link = std::make_unique<UcxLink>(slots, listeners_, peer_rank);
   handle_notices();
   return link;
 }
@@ -337,6 +360,8 @@ bool UcxTransport::progress() {
   bool moved = ucx_.ucp_worker_progress(worker_.handle) > 0;
   for (int i = 0; i < kMostNotices && listening_.done; ++i) handle_notices();
   if (worker_.has_next_step) advance();
+  listeners_.apply();
+  listeners_.look();
   return moved;
 }
 
@@ -385,8 +410,8 @@ bool UcxTransport::prepare_to_sleep() {
 }  // namespace
 
 std::unique_ptr<Transport> make_ucx_transport(const std::vector<std::string>& interfaces,
-                                              bool rdma) {
-  return std::make_unique<UcxTransport>(interfaces, rdma);
+                                              Carriers carriers) {
+  return std::make_unique<UcxTransport>(interfaces, carriers);
 }
 
 std::string ucx_version() {
