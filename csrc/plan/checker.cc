@@ -16,7 +16,6 @@ constexpr size_t kMostErrors = 16;  // one fault shows in many places
 // Compares a rank's output with the wanted output; appends the first difference.
 void check_output(const Execution& execution, const Range& output, const Extents& wanted, int rank,
                   const Spec& spec, bool scaled, std::vector<std::string>& errors) {
-  const bool gathers = spec.collective == Collective::all_gather;
   // A lossy codec rounds an island's sum, and the total of an all_reduce.
   const int most_roundings = spec.collective == Collective::all_reduce ? 2 : 1;
   Extents value;

@@ -80,7 +80,7 @@ def gradients_file(say: Callable[[str], None]) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-        with open(os.open(folder / "gradients.lock", flags, 0o600), "w") as lock:
+        with open(os.open(folder / "gradients.lock", flags, 0o600), "wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # other ranks of a job wait for the first
             if not file.exists():
                 say(f"--data {GRADIENTS}: training the demo's model for {STEP} steps, into {file}")

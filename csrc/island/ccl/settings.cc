@@ -29,7 +29,8 @@ int number(const std::string& part, const std::string& value, int lowest, int hi
   } catch (const Error&) {
   }
   if (found < lowest || found > highest) {
-    refuse("a whole number from " + std::to_string(lowest) + " to " + std::to_string(highest), part);
+    refuse("a whole number from " + std::to_string(lowest) + " to " + std::to_string(highest),
+           part);
   }
   return static_cast<int>(found);
 }
