@@ -96,8 +96,8 @@ void Call::check(const at::Tensor& tensor) {
 }
 
 void Call::check_list(const Tensors& list) {
-  hetcomm::check_list(list, part_, size, operation);
   for (const at::Tensor& tensor : list) check(tensor);
+  hetcomm::check_list(list, part_, size, operation);
 }
 
 at::Device Call::buffer_device() const {

@@ -72,8 +72,8 @@ void Call::gather_several(const Tensors& parts, const std::vector<Tensors>& list
   const auto of_all = size * static_cast<int64_t>(parts.size());
   Tensors every;
   for (const Tensors& list : lists) {
-    hetcomm::check_list(list, parts[0], of_all, operation);
     for (const at::Tensor& tensor : list) check(tensor);
+    hetcomm::check_list(list, parts[0], of_all, operation);
     every.insert(every.end(), list.begin(), list.end());
   }
   const at::Tensor part = joined(parts);

@@ -119,7 +119,6 @@ const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* opera
   if (tensors.size() != 1) {
     throw_invalid(operation, "one tensor", std::to_string(tensors.size()), "call it once for each");
   }
-  check_tensor(tensors[0], operation);
   return tensors[0];
 }
 
@@ -130,7 +129,6 @@ void check_list(const std::vector<at::Tensor>& list, const at::Tensor& like, int
                   std::to_string(list.size()), "pass one tensor for each rank of the group");
   }
   for (const at::Tensor& tensor : list) {
-    check_tensor(tensor, operation);
     if (tensor.scalar_type() != like.scalar_type() || tensor.numel() != like.numel()) {
       throw_invalid(operation, "every tensor in the list to match the " + describe(like),
                     "a " + describe(tensor), "make all of one dtype and size");

@@ -28,9 +28,9 @@ void check_tensor(const at::Tensor& tensor, const char* operation);
 void check_output(const at::Tensor& tensor, const char* operation);
 // Nor may elements of several outputs.
 void check_outputs(const std::vector<at::Tensor>& outputs, const char* operation);
-// The only tensor of a list, as torch's single-device interface passes it.
+// The only tensor of a list, as torch's single-device interface passes it. Not checked.
 const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation);
-// A list must hold `size` tensors, each of the dtype and element count of `like`.
+// A list must hold `size` checked tensors, each of the dtype and element count of `like`.
 void check_list(const std::vector<at::Tensor>& list, const at::Tensor& like, int64_t size,
                 const char* operation);
 
