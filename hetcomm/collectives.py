@@ -278,9 +278,10 @@ class Collectives:
         check_tag(tag_of_recv)
         if out is None:
             out = arrays.empty(array, arrays.shape(array))
-        if out is array:
+        elif out is array or _core.share_memory(array, out):
             raise _core.InvalidArgumentError(
-                "sendrecv: expected `out` apart from the array that is sent; got the same"
+                "sendrecv: expected `out` apart from the array that is sent; got one that shares "
+                "memory with it; pass a copy"
             )
         if to == source == self.rank:
             return self._single().all_gather(array, out, stream, async_op, timeout)

@@ -6,6 +6,7 @@
 
 #include "core/array_spec.h"
 #include "core/binding.h"
+#include "plan/overlap.h"
 
 namespace py = pybind11;
 
@@ -59,6 +60,19 @@ Work start_message(Communicator& communicator, Collective direction, const py::o
       communicator.recv(array->data(), array->dtype(), array->count(), peer, tag, options), array);
 }
 
+// An array that is not packed is copied, so it shares nothing.
+bool share_memory(const py::object& given, const py::object& out) {
+  try {
+    const Array input(given, "array", false, py::none()), output(out, "out", true, py::none());
+    const auto bytes = [](const Array& array) {
+      return array.count() * static_cast<int64_t>(size_of(array.dtype()));
+    };
+    return overlap(input.data(), bytes(input), output.data(), bytes(output));
+  } catch (const NotPacked&) {
+    return false;
+  }
+}
+
 void bind_array_calls(py::module_& module) {
   module.def("start_collective", &start_collective, py::arg("communicator"), py::arg("collective"),
              py::arg("input"), py::arg("output"), py::arg("op"), py::arg("factor"), py::arg("root"),
@@ -71,6 +85,8 @@ void bind_array_calls(py::module_& module) {
              py::arg("array"), py::arg("peer"), py::arg("tag"), py::arg("will_wait"),
              py::arg("timeout"), py::arg("stream"), py::arg("dlpack_stream"),
              "Starts a send or a receive. A receive with a negative `peer` is from any rank.");
+  module.def("share_memory", &share_memory, py::arg("array"), py::arg("out"),
+             "Whether a message that is sent from `array` would be overwritten through `out`.");
 }
 
 const Binding array_calls_binding(50, bind_array_calls);

@@ -4,6 +4,9 @@
 
 namespace hetcomm {
 
+// Whether two ranges of memory have bytes in common.
+bool overlap(const void* a, int64_t bytes_of_a, const void* b, int64_t bytes_of_b);
+
 // Whether input and output may be the same memory, as Spec::in_place says.
 bool allows_in_place(Collective collective);
 

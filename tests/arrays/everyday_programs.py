@@ -245,7 +245,12 @@ def sendrecv(comm: Communicator, seed: int) -> None:
         same(alone.sendrecv(x, 0, source=0), x, "alone")
         same(alone.sendrecv(x, 0, np.empty(count), 0, async_op=True).wait(), x, "alone")
     same(comm.sendrecv(x, rank, source=rank), x, "itself")
-    refused(lambda: comm.sendrecv(x, after, x, before), "apart")
+    long = np.arange(1000.0)
+    for out in (x, x[:], x.view(np.int64)):
+        refused(lambda out=out: comm.sendrecv(x, after, out, before), "apart")
+    refused(lambda: comm.sendrecv(long[:600], after, long[400:], before), "apart")
+    evens = comm.sendrecv(long[1::2], after, long[::2], before)
+    same(evens, long[1::2], "odd elements to the even places")
     if rank == 0:
         work = comm.recv(np.empty(1, int), async_op=True)
         assert work.wait()[0] == work.source() == size - 1
