@@ -181,7 +181,7 @@ class ControlPlane {
   const std::chrono::seconds peer_timeout_ = peer_timeout();
   std::vector<ProcessDescriptor> listeners_;
   bool listeners_watched_ = true;
-  bool warned_of_strangers_ = false, warned_of_descriptors_ = false;
+  bool warned_of_strangers_ = false, warned_of_descriptors_ = false, warned_of_watches_ = false;
   int refused_ = 0;  // connections of strangers
   std::string contact_, group_key_;
   std::map<int, std::vector<Listener>> listeners_of_neighbours_;  // the first one is in use
@@ -198,7 +198,8 @@ class ControlPlane {
   // Connections of strangers, by whether a greeting has come. The epoll has those with input.
   Strangers silent_, greeted_;
   ProcessDescriptor strangers_ready_;
-  uint64_t strangers_ = 0;  // so far
+  bool unwatched_strangers_ = false;  // some are not in the epoll, for want of watches
+  uint64_t strangers_ = 0;            // so far
   std::map<int, std::vector<std::string>>
       waiting_;  // records for neighbours that proved nothing yet
   Clock::time_point proofs_due_ = Clock::time_point::max();

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "base/system_text.h"
@@ -74,7 +75,13 @@ bool ControlPlane::accept_waiting(int listener) {
         Connection{std::move(accepted), Session::accepting(group_key_, rank_)});
     stranger->number = ++strangers_;
     epoll_event event{.events = EPOLLIN, .data = {.u64 = stranger->number}};
-    if (epoll_ctl(strangers_ready_, EPOLL_CTL_ADD, stranger->descriptor, &event) != 0) continue;
+    if (epoll_ctl(strangers_ready_, EPOLL_CTL_ADD, stranger->descriptor, &event) != 0) {
+      unwatched_strangers_ = true;
+      warn_once(warned_of_watches_,
+                system_text("cannot watch the connections of strangers: ", kReason,
+                            "; looks at all of them twice a second; raise "
+                            "fs.epoll.max_user_watches"));
+    }
     silent_.emplace(stranger->number, std::move(stranger));
   }
   return true;
@@ -96,8 +103,14 @@ bool ControlPlane::make_way() {
 void ControlPlane::hear_strangers() {
   epoll_event ready[kMostHeard];
   const int count = epoll_wait(strangers_ready_, ready, kMostHeard, 0);
-  for (int i = 0; i < count; ++i) {
-    const uint64_t number = ready[i].data.u64;
+  std::vector<uint64_t> numbers;
+  for (int i = 0; i < count; ++i) numbers.push_back(ready[i].data.u64);
+  for (const Strangers* strangers : {&silent_, &greeted_}) {
+    if (!unwatched_strangers_) break;
+    for (const auto& [number, stranger] : *strangers) numbers.push_back(number);
+  }
+  unwatched_strangers_ = unwatched_strangers_ && !numbers.empty();
+  for (uint64_t number : numbers) {
     for (Strangers* strangers : {&silent_, &greeted_}) {
       const auto found = strangers->find(number);
       if (found == strangers->end()) continue;
