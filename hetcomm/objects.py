@@ -47,6 +47,7 @@ class Objects:
         data = self._pickled(call, value) if self.rank == root else _Pickled(b"")
         size = array("q", [data.size])
         self.broadcast(size, root=root, timeout=timeout)
+        self._seals.count(call)
         room = data.bytes if self.rank == root else _room(call.name, size[0], root)
         self.broadcast(room, root=root, timeout=timeout)
         if self.rank == root and data.error is None:
@@ -78,6 +79,7 @@ class Objects:
             mine = self._each(call, values)
         sizes = array("q", [one.size for one in mine])
         self.broadcast(sizes, root=root, timeout=timeout)
+        self._seals.count(call)
         most = max(map(abs, sizes))
         part = _room(call.name, most, root)
         rows = bytearray(b"".join(one.bytes.ljust(most, b"\0") for one in mine))
@@ -93,6 +95,7 @@ class Objects:
         sends = array("q", [one.size for one in mine])
         receives = array("q", sends)
         self.all_to_all(sends, receives, timeout=timeout)
+        self._seals.count(call)
         parts = [abs(size) for size in receives]
         data = _room(call.name, sum(parts), parts.index(max(parts)))
         self.all_to_all(
@@ -119,10 +122,12 @@ class Objects:
         data = _Pickled.of(value)
         if data.error is not None:
             raise _refusal("send_object", self.rank, data.bytes) from data.error
-        data = data.sealed(self._seals.message("send_object", self.rank, to, tag), self.rank, to)
+        call = self._seals.message("send_object", self.rank, to, tag)
+        data = data.sealed(call, self.rank, to)
         self._message(
             _core.Collective.send, array("q", [data.size]), to, _SIZES + tag, None, False, timeout
         )
+        self._seals.count(call)
         self._message(_core.Collective.send, data.bytes, to, _PICKLES + tag, None, False, timeout)
 
     def recv_object(
@@ -145,6 +150,7 @@ class Objects:
         data = _room("recv_object", size[0], sender)
         self._message(_core.Collective.recv, data, sender, _PICKLES + tag, None, False, timeout)
         call = self._seals.message("recv_object", sender, self.rank, tag)
+        self._seals.count(call)
         return _loaded(call, data, size[0], sender, self.rank, None)
 
     def _gathered(
@@ -154,6 +160,7 @@ class Objects:
         data = self._pickled(call, value)
         sizes = array("q", bytes(8 * self.size))
         self.all_gather(array("q", [data.size]), sizes, timeout=timeout)
+        self._seals.count(call)
         most = max(map(abs, sizes))
         largest = list(map(abs, sizes)).index(most)
         row = _room(name, most, largest)
@@ -205,10 +212,11 @@ class _Call(NamedTuple):
 
     name: str
     key: bytes
-    context: str
+    kind: str
+    number: int
 
     def seal(self, content: bytes | bytearray | memoryview, sender: int, receiver: int) -> bytes:
-        head = f"{self.context} from {sender} to {receiver}:".encode()
+        head = f"{self.kind} number {self.number} from {sender} to {receiver}:".encode()
         made = hmac.new(self.key, head, "sha256")
         made.update(content)
         return made.digest()
@@ -228,9 +236,12 @@ class Seals:
     def message(self, name: str, sender: int, receiver: int, tag: int) -> _Call:
         return self._next(name, f"message {sender} {receiver} {tag}")
 
+    def count(self, call: _Call) -> None:
+        """The call has begun on all its ranks. A call that was refused before has no number."""
+        self._calls[call.kind] = call.number
+
     def _next(self, name: str, kind: str) -> _Call:
-        self._calls[kind] += 1
-        return _Call(name, self._key, f"{kind} number {self._calls[kind]}")
+        return _Call(name, self._key, kind, self._calls[kind] + 1)
 
 
 class _Pickled:

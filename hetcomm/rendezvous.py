@@ -221,9 +221,12 @@ class TorchStore(_core.Store):
     def _perform(self, function: Callable[[threading.Event], Any], seconds: float) -> Any:
         if self._late is not None and not self._late.over_within(ANSWER_SECONDS):
             raise StoreTimeoutError(self.place())
-        self._late = call = BoundedCall(function)
+        call = BoundedCall(function)
         try:
             return call.result(seconds, self.place())
+        except StoreTimeoutError:
+            self._late = call
+            raise
         except _core.Error:
             raise
         except Exception as error:

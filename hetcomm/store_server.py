@@ -178,7 +178,7 @@ class TcpStoreServer:
         self._epoll.close()
         self._listener.close()
         os.close(self._over)
-        os.close(self._spare)
+        self._close_spare()
 
     def _pause(self) -> float | None:
         ends = [self._deadlines[0][0]] if self._deadlines else []
@@ -200,7 +200,10 @@ class TcpStoreServer:
                 self._resumed.append((connection, EXPIRED, self._refused.encode()))
         if self._accepts_after is not None and self._accepts_after <= now:
             self._accepts_after = None
-            self._epoll.register(self._listener.fileno(), select.EPOLLIN)
+            try:
+                self._epoll.register(self._listener.fileno(), select.EPOLLIN)
+            except OSError:
+                self._accepts_after = now + _PAUSE
 
     # Connections
 
@@ -223,13 +226,17 @@ class TcpStoreServer:
                 self._accepts_after = time.monotonic() + _PAUSE  # it may fail at once again
                 self._epoll.unregister(self._listener.fileno())
                 return
-            while len(self._strangers) >= most:
+            found.setblocking(False)  # whatever socket.setdefaulttimeout() says
+            while len(self._strangers) + len(self._greeted) >= most:
                 self._make_way()
             connection = Connection(next(self._numbers), found)
             connection.conversation = self.converse(connection)
             connection.wanted = next(connection.conversation)
             self._connections[found.fileno()] = self._strangers[connection.number] = connection
-            self._watch(connection)
+            try:
+                self._watch(connection)
+            except OSError:  # no watch of the kernel's is left
+                self._drop(connection)
 
     def _make_way(self) -> bool:
         """Drops the oldest stranger, unless its greeting has come meanwhile."""
@@ -249,19 +256,28 @@ class TcpStoreServer:
             f"another connection: {why.strerror}; raise its descriptor limit (ulimit -n)"
         ).encode()
         refused = False
-        os.close(self._spare)
+        self._close_spare()
         with contextlib.suppress(OSError), self._listener.accept()[0] as connection:
             refused = True
+            connection.setblocking(False)
             connection.sendall(ANSWER.pack(REFUSED, len(text)) + text)
-        self._spare = os.open(os.devnull, os.O_RDONLY)
+        with contextlib.suppress(OSError):  # another thread has taken the descriptor
+            self._spare = os.open(os.devnull, os.O_RDONLY)
         return refused
+
+    def _close_spare(self) -> None:
+        if self._spare >= 0:
+            os.close(self._spare)
+            self._spare = -1
 
     def _drop(self, connection: Connection) -> None:
         for kind in (self._strangers, self._greeted, self._proven):
             kind.pop(connection.number, None)
         self._stop_waiting(connection)
         if connection.will and connection.will[0] not in self._values:
-            self._put(*connection.will)
+            cost = _KEY_COST + len(connection.will[0]) + len(connection.will[1])
+            if self._held + cost <= MOST_HELD:
+                self._put(*connection.will)
         connection.will = None
         connection.conversation.close()
         found, connection.socket = connection.socket, None

@@ -78,7 +78,7 @@ class TcpStore(_core.Store):
         self._key = bytes(_core.job_key()) if job_key is None else job_key
         # Connections without a request. Each request takes one, since get() may take long.
         self._idle = [self._connect(timeout)]
-        self._wills: dict[str, socket.socket] = {}  # a connection each
+        self._wills: dict[str, list[socket.socket]] = {}  # a connection each, by key
 
     def _connect(self, bound: float) -> socket.socket:
         why: list[str] = []
@@ -183,11 +183,13 @@ class TcpStore(_core.Store):
     def leave_will(self, key: str, value: bytes) -> None:
         """Has the server set the key, unless it is set, if this process ends before
         withdraw_will()."""
-        self._wills[key] = connection = self._connect(self.timeout)
+        connection = self._connect(self.timeout)
         self._exchange(connection, WILL, key, value, self.timeout)
+        self._wills.setdefault(key, []).append(connection)  # threads of a process may be ranks
 
     def withdraw_will(self, key: str) -> None:
-        if connection := self._wills.pop(key, None):
+        if found := self._wills.get(key):
+            connection = found.pop()
             self._exchange(connection, WILL, key, b"", self.timeout)
             connection.close()
 

@@ -115,9 +115,9 @@ class PythonStore : public Store {
   }
   void remove(const std::vector<std::string>& keys) override {
     call([&] {
-      const auto found = optional("delete_key");
+      const auto found = keys.empty() ? py::function() : optional("delete_key");
       for (const std::string& key : keys) {
-        if (found) found(key);
+        if (found) call_python(found, key);
       }
     });
   }
@@ -134,7 +134,7 @@ class PythonStore : public Store {
   std::string place() const override {
     std::string found = Store::place();
     call([&] {
-      if (const auto known = optional("place")) found = known().cast<std::string>();
+      if (const auto known = optional("place")) found = call_python(known).cast<std::string>();
     });
     return found;
   }

@@ -82,13 +82,14 @@ void Call::rooted(int64_t root) {
 }
 
 void Call::check(const at::Tensor& tensor) {
-  check_tensor(tensor, operation);
+  check_layout(tensor, operation);
   if (access_ && tensor.device() != tensor_device_) {
     throw_invalid(operation, "all tensors of a call on one device",
                   "one on " + tensor_device_.str() + " and one on " + tensor.device().str(),
                   "move them to " + tensor_device_.str());
   }
   const TensorAccess access = device->access(tensor, operation);
+  check_storage(tensor, operation);
   // An empty tensor after the first does not change the access of the call.
   if (access_ && tensor.numel() == 0) return;
   access_ = access;

@@ -23,24 +23,6 @@ int64_t count_of(const std::vector<at::Tensor>& list) {
   return count;
 }
 
-// FSDP, for instance, frees storages, and tensors still name them.
-void check_storage(const at::Tensor& tensor, const char* operation) {
-  const int64_t needed = tensor.storage_offset() * tensor.element_size() + extent(tensor);
-  const auto held = tensor.has_storage() ? static_cast<int64_t>(tensor.storage().nbytes()) : needed;
-  if (held < needed) {
-    throw_invalid(
-        operation,
-        "a storage of at least " + std::to_string(needed) + " bytes for a " + describe(tensor),
-        "one of " + std::to_string(held), "resize it, because it was freed or cut");
-  }
-  if (tensor.has_storage() &&
-      tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get() != nullptr) {
-    return;
-  }
-  throw_invalid(operation, "a tensor with memory", "a " + describe(tensor) + " without",
-                "pass the tensor behind it, if it is a fake or a wrapper");
-}
-
 }  // namespace
 
 void throw_invalid(const std::string& operation, const std::string& expected,
@@ -78,7 +60,7 @@ Dtype dtype_of(const at::Tensor& tensor) {
                                           std::string(c10::toString(tensor.scalar_type())));
 }
 
-void check_tensor(const at::Tensor& tensor, const char* operation) {
+void check_layout(const at::Tensor& tensor, const char* operation) {
   if (!tensor.defined()) throw_invalid(operation, "a tensor", "an undefined one", "pass a tensor");
   if (tensor.layout() != at::kStrided || tensor.is_nested()) {
     throw_invalid(
@@ -86,7 +68,30 @@ void check_tensor(const at::Tensor& tensor, const char* operation) {
         tensor.is_nested() ? "a nested one" : "one of layout " + c10::str(tensor.layout()),
         "convert it, for instance by to_dense()");
   }
-  if (tensor.numel() > 0) check_storage(tensor, operation);
+}
+
+// FSDP, for instance, frees storages, and tensors still name them.
+void check_storage(const at::Tensor& tensor, const char* operation) {
+  if (tensor.numel() == 0) return;
+  const int64_t needed = tensor.storage_offset() * tensor.element_size() + extent(tensor);
+  const auto held = tensor.has_storage() ? static_cast<int64_t>(tensor.storage().nbytes()) : needed;
+  if (held < needed) {
+    throw_invalid(
+        operation,
+        "a storage of at least " + std::to_string(needed) + " bytes for a " + describe(tensor),
+        "one of " + std::to_string(held), "resize it, because it was freed or cut");
+  }
+  if (tensor.has_storage() &&
+      tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get() != nullptr) {
+    return;
+  }
+  throw_invalid(operation, "a tensor with memory", "a " + describe(tensor) + " without",
+                "pass the tensor behind it, if it is a fake or a wrapper");
+}
+
+void check_tensor(const at::Tensor& tensor, const char* operation) {
+  check_layout(tensor, operation);
+  check_storage(tensor, operation);
 }
 
 int64_t extent(const at::Tensor& tensor) {

@@ -24,6 +24,9 @@ int64_t extent(const at::Tensor& tensor);
 // All checks throw by throw_invalid(). A tensor must be dense, of any strides, and its storage must
 // hold all elements. TorchDevice checks its device.
 void check_tensor(const at::Tensor& tensor, const char* operation);
+// The two parts of it. A tensor of another device gets its own error between them.
+void check_layout(const at::Tensor& tensor, const char* operation);
+void check_storage(const at::Tensor& tensor, const char* operation);
 // No two elements of an output may share memory.
 void check_output(const at::Tensor& tensor, const char* operation);
 // Nor may elements of several outputs.

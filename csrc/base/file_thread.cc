@@ -44,9 +44,7 @@ bool FileThread::post(std::function<void()> task, size_t most) {
       state_->started = true;
     }
   } catch (const Error&) {
-    lock.unlock();
-    task();
-    return true;
+    return false;
   }
   state_->tasks.push_back(std::move(task));
   state_->posted.notify_one();

@@ -83,6 +83,7 @@ struct LogFile {
 // is written later.
 bool write_to_file(const std::string& line) {
   auto& file = of_process<LogFile>();
+  if (file.thread.wait(std::chrono::nanoseconds(0))) file.stands_still = false;
   if (!file.thread.post([line] { write_within(line, kReaderBound); }, kMostLines)) return false;
   const std::chrono::milliseconds bound(file.stands_still ? 0 : kReaderBound);
   file.stands_still = !file.thread.wait(bound);

@@ -37,6 +37,7 @@ class BoundedThread {
   // Like start_thread().
   template <typename Life>
   void start(const char* name, Life life) {
+    ended_ = std::make_shared<std::atomic<bool>>(false);
     thread_ = start_thread(name, [end = End(ended_), life = std::move(life)]() mutable { life(); });
   }
   bool started() const { return thread_.joinable(); }
@@ -61,7 +62,7 @@ class BoundedThread {
     }
   };
 
-  Flag ended_ = std::make_shared<std::atomic<bool>>(false);
+  Flag ended_;
   std::thread thread_;
 };
 

@@ -196,7 +196,6 @@ void run_stages(Group& group, SealedStore& store, Agreement& agreement,
     return pack_result(group);
   });
   agree_on_offers(group, agreement, unpack_results(group, results));
-  group.queue->monitor = group.health;
   group.executor->attach(group.queue, group.timeout);
   if (group.health) {
     group.health->complete();
@@ -247,6 +246,11 @@ std::unique_ptr<Group> bootstrap(std::shared_ptr<Store> store, const BootstrapOp
     set_up(*group, bounded, options);
     bounded.throw_interrupt();
   } catch (...) {
+    if (group->health) {  // where the failure is an interrupt; others are known already
+      group->health->give_up(
+          Status(Code::aborted, "rank " + std::to_string(group->rank) + " was interrupted",
+                 group->rank, group->rank));
+    }
     withdraw(*group);
     bounded.throw_interrupt();
     throw;

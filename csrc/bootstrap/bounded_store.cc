@@ -42,8 +42,9 @@ class BoundedStore::Caller : public std::enable_shared_from_this<Caller> {
   bool begin(const std::shared_ptr<Operation>& operation, std::chrono::nanoseconds bound) {
     std::unique_lock lock(mutex_);
     if (!changed_.wait_for(lock, bound, [&] { return !current_; })) return false;
-    if (!std::exchange(started_, true)) {
+    if (!started_) {
       start_thread("hetcomm-store", [self = shared_from_this()] { self->run(); }).detach();
+      started_ = true;
     }
     current_ = operation;
     changed_.notify_all();

@@ -167,6 +167,7 @@ void begin_watch(Group& group, const std::vector<Member>& members, const Deadlin
   }
   group.health->introduce(group.name, std::move(places));
   if (topology.hosts().size() == 1) group.health->share_host();
+  group.queue->monitor = group.health;  // before another thread may read it
   group.executor->add(group.health);
   group.health->begin(neighbours, group.key, deadline);
 }

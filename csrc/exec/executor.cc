@@ -150,7 +150,8 @@ void Executor::tell_failures(const Completed& completed) {
   }
   std::vector<std::shared_ptr<Monitor>> tellers;
   {
-    const auto held = lock();
+    const auto held = lock_within(kLockBound);
+    if (!held) return;  // the groups tell their failures at their next poll
     for (const auto& queue : queues_) {
       if (!queue->failure.ok()) tellers.push_back(queue->monitor.lock());
     }

@@ -272,9 +272,10 @@ void ControlPlane::connect_rails(const std::vector<std::vector<std::string>>& ad
 
 // A neighbour of lower rank that ended before it connected to this rank listens no more.
 void ControlPlane::seek_missing() {
+  std::erase_if(searches_, [this](const auto& one) { return !waiting_.contains(one.first); });
   std::vector<int> ended;
   for (auto& [peer, search] : searches_) {
-    if (waiting_.contains(peer) && listens_no_more(peer, search)) ended.push_back(peer);
+    if (listens_no_more(peer, search)) ended.push_back(peer);
   }
   for (int peer : ended) {
     searches_.erase(peer);

@@ -108,7 +108,10 @@ class Health : public Monitor, private ControlPlane::Owner {
   void on_news(int origin, int from, bool flooded, const std::string& bytes) override;
   void on_malformed(int peer, const std::string& why) override;
   void watch(int descriptor) override;
-  void unwatch(int descriptor) override { group_.executor.unwatch(descriptor); }
+  void unwatch(int descriptor) override {
+    std::erase(early_descriptors_, descriptor);
+    group_.executor.unwatch(descriptor);
+  }
   void on_failure(const FailureNews& news);
   void on_goodbye(int origin, const GoodbyeNews& news);
   void flood_failure();

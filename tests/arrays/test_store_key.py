@@ -161,7 +161,7 @@ def test_the_will_of_a_client_that_ends_is_set(server: hetcomm.TcpStoreServer) -
     withdrawn.withdraw_will("withdrawn")
     with pytest.raises(TimeoutError):
         store.get("kept", timedelta(seconds=0.05))
-    kept._wills["kept"].close()
+    kept._wills["kept"].pop().close()
     assert store.get("kept", timedelta(seconds=BOUND)) == b"gone"
     with pytest.raises(TimeoutError):
         store.get("withdrawn", timedelta(seconds=0.05))

@@ -58,18 +58,28 @@ def impostor(process: int, user: int) -> Iterator[None]:
             answering.kill()
 
 
+@pytest.fixture
+def other() -> Iterator[int]:
+    """A process without a socket of its own."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
-def test_the_socket_of_another_user_is_not_asked() -> None:
-    with impostor(os.getpid(), 65534), pytest.raises(hetcomm.TransportError) as error:
-        dump_command.ask(os.getpid(), "state")
+def test_the_socket_of_another_user_is_not_asked(other: int) -> None:
+    with impostor(other, 65534), pytest.raises(hetcomm.TransportError) as error:
+        dump_command.ask(other, "state")
     text = str(error.value)
-    assert f"expected a socket of process {os.getpid()} of user 0" in text
+    assert f"expected a socket of process {other} of user 0" in text
     assert "of user 65534" in text
 
 
-def test_the_socket_of_another_process_is_not_asked() -> None:
-    with impostor(os.getpid(), os.getuid()), pytest.raises(hetcomm.TransportError) as error:
-        dump_command.ask(os.getpid(), "state")
+def test_the_socket_of_another_process_is_not_asked(other: int) -> None:
+    with impostor(other, os.getuid()), pytest.raises(hetcomm.TransportError) as error:
+        dump_command.ask(other, "state")
     assert "got one with its name of process" in str(error.value)
 
 

@@ -176,8 +176,8 @@ def test_a_lone_process_shows_this_machine() -> None:
     ("change", "expected"),
     [
         ({"MASTER_PORT": None, "RANK": None}, "expected RANK"),
-        ({"RANK": "-1"}, 'RANK: expected a number, got "-1"'),
-        ({"RANK": "2"}, "RANK below WORLD_SIZE, got 2 and 2"),
+        ({"RANK": "-1"}, 'RANK: expected a whole number, got "-1"'),
+        ({"RANK": "2"}, r"RANK below WORLD_SIZE, and fewer than 2\^31 ranks; got 2 and 2"),
         ({"MASTER_PORT": "70000"}, "1 to 65535, got 70000"),
     ],
 )

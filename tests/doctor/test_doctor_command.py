@@ -57,7 +57,7 @@ def test_bad_use_exits_with_2(arguments: list[str]) -> None:
 def test_a_broken_job_exits_with_2() -> None:
     result = alone(RANK="5", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="29400")
     assert result.returncode == 2
-    assert "RANK below WORLD_SIZE, got 5 and 2" in result.stderr
+    assert "RANK below WORLD_SIZE, and fewer than 2^31 ranks; got 5 and 2" in result.stderr
 
 
 def test_missing_ranks_are_named_and_the_others_are_checked() -> None:

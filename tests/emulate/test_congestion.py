@@ -21,10 +21,10 @@ class Control:
     def __init__(self, default: str, permitted: str) -> None:
         self.value, self.permitted, self.refusal = default, permitted.split(), errno.EPERM
 
-    def read_text(self) -> str:
+    def read_text(self, encoding: str) -> str:
         return f"{self.value}\n"
 
-    def write_text(self, name: str) -> None:
+    def write_text(self, name: str, encoding: str) -> None:
         if name not in self.permitted:
             raise OSError(self.refusal, os.strerror(self.refusal))
         self.value = name

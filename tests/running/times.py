@@ -16,6 +16,7 @@ import sys
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,9 +51,12 @@ def processor_seconds(pid: int) -> float:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         tasks = list(Path(f"/proc/{pid}/task").iterdir())
-        children = [child for task in tasks for child in (task / "children").read_text().split()]
     except (FileNotFoundError, ProcessLookupError):
         return 0.0
+    children: list[str] = []
+    for task in tasks:
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended
+            children += (task / "children").read_text().split()
     own = sum(map(int, fields[11:15])) / TICKS
     return own + sum(processor_seconds(int(child)) for child in children)
 
@@ -76,7 +80,9 @@ class TestTimes:
         return report
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        times = Times(report.when == "call", report.duration, report.processor_seconds)
+        times = Times(
+            report.when == "call", report.duration, getattr(report, "processor_seconds", 0.0)
+        )
         self.tests[report.nodeid].add(times)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
+#include <utility>
 
 #include "base/status.h"
 
@@ -102,18 +104,18 @@ SourceFilter::Ranges SourceFilter::merged(const Ranges& ranges, size_t most) {
       joined.emplace_back(first, last);
     }
   }
-  uint32_t widest = 0;  // of the gaps that close
-  if (joined.size() > most) {
-    std::vector<uint32_t> gaps;
-    for (size_t i = 1; i < joined.size(); ++i)
-      gaps.push_back(joined[i].first - joined[i - 1].second);
-    const auto nth = gaps.begin() + static_cast<ptrdiff_t>(joined.size() - most - 1);
-    std::nth_element(gaps.begin(), nth, gaps.end());
-    widest = *nth;
+  std::set<std::pair<uint32_t, uint32_t>> gaps;  // and the range behind each
+  for (size_t i = 1; i < joined.size(); ++i) {
+    gaps.emplace(joined[i].first - joined[i - 1].second, joined[i].first);
+  }
+  std::set<uint32_t> closed;
+  for (const auto& [gap, behind] : gaps) {
+    if (joined.size() - closed.size() <= most) break;
+    closed.insert(behind);
   }
   Ranges left;
   for (const auto& [first, last] : joined) {
-    if (!left.empty() && first - left.rbegin()->second <= widest) {
+    if (closed.contains(first)) {
       left.rbegin()->second = last;
     } else {
       left.emplace_hint(left.end(), first, last);
