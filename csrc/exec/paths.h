@@ -9,7 +9,6 @@
 #include "base/dtype.h"
 #include "exec/streams.h"
 #include "island/island.h"
-#include "plan/plan.h"
 #include "transport/link_offers.h"
 #include "transport/transports.h"
 
@@ -87,7 +86,6 @@ class Paths {
   uint64_t recv_tag(int from, uint64_t body) const {
     return tag(peers_[rank_].communicator, from, body);
   }
-  static_assert(kMostMessages <= 1 << 12, "twelve bits hold every message number");
   static uint64_t collective_body(uint64_t sequence, int message, uint64_t hash) {
     return (sequence & 0xfff) << 25 | static_cast<uint64_t>(message & 0xfff) << 13 |
            (hash & kCollectiveHash);

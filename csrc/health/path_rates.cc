@@ -10,7 +10,7 @@ namespace hetcomm {
 namespace {
 
 constexpr int64_t kLongMessage = 64 << 10;  // bytes; shorter ones tell the latency alone
-constexpr size_t kMostMeasured = 512;       // of a rank
+constexpr size_t kMostMessages = 512;       // of a rank
 constexpr int kMostEach = 16;               // of a rank, from or to one peer
 constexpr double kFastest = 1e18;           // bytes per second
 
@@ -61,7 +61,7 @@ std::vector<MessageEnd> long_messages(const std::vector<RecordedOperation>& oper
     for (const RecordedStep& step : one->steps) {
       if (step.peer < 0 || step.begin < 0 || step.end < 0 || step.bytes < kLongMessage) continue;
       const bool sends = step.kind->sends;
-      if (found.size() == kMostMeasured) return found;
+      if (found.size() == kMostMessages) return found;
       if (++of_peer[{step.peer, sends}] > kMostEach) continue;
       found.push_back({step.peer, step.tag, sends, one->call.sequence, step.bytes,
                        sends ? step.begin : step.end});

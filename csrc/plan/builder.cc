@@ -22,12 +22,6 @@ void require_equal_counts(const Range& source, const Range& target) {
 
 }  // namespace
 
-TooManyMessages::TooManyMessages(int from, int to)
-    : Error(Code::invalid_argument, "needs more than " + std::to_string(kMostMessages) +
-                                        " messages from rank " + std::to_string(from) +
-                                        " to rank " + std::to_string(to) +
-                                        ", and tags number no more") {}
-
 void AccessMap::read(const Range& range, int step, std::vector<int>& waits_for) {
   accesses_.each(range, [&](Access& last, int64_t, int64_t) {
     if (last.written >= 0) waits_for.push_back(last.written);
@@ -84,13 +78,13 @@ PlanBuilder::PlanBuilder(const Topology& topology, const Spec& spec, int only_ra
       only_rank_(only_rank),
       codec_(codec),
       contributions_(spec.in_place ? Space::output : Space::input),
-      ranks_(only_rank == -1 ? topology.size() : 1),
+      ranks_(only_rank < 0 ? topology.size() : 1),
       scratch_bytes_(topology.size(), 0) {
   place_scale();
 }
 
 bool PlanBuilder::builds_island(int island) const {
-  return only_rank_ == -1 || (only_rank_ >= 0 && topology_.island_of(only_rank_) == island);
+  return only_rank_ < 0 || topology_.island_of(only_rank_) == island;
 }
 
 Range PlanBuilder::placed(Range range) const {
@@ -146,7 +140,7 @@ void PlanBuilder::transfer(int from, const Range& source, int to, const Range& t
   if (source.count == 0 && !even_if_empty) return;
   if (source.codec) return message(from, source, to, target);
   if (encodes(from, to, source)) return encoded_transfer(from, source, to, target);
-  if (!numbers(from, to)) return;
+  if (!builds(from) && !builds(to)) return;
   const int64_t bytes = source.bytes();
   if (!topology_.staged(from, to, bytes) && !topology_.staged(to, from, bytes)) {
     return message(from, source, to, target);
@@ -157,13 +151,12 @@ void PlanBuilder::transfer(int from, const Range& source, int to, const Range& t
 }
 
 void PlanBuilder::message(int from, const Range& source, int to, const Range& target) {
-  if (!numbers(from, to)) return;
-  const int tag = messages_[{from, to}]++;
-  if (tag >= kMostMessages) throw TooManyMessages(from, to);
   if (builds(from)) {
+    const int tag = state(from).sent[to]++;
     append(from, {.kind = &steps::send, .peer = to, .tag = tag, .sources = {placed(source)}});
   }
   if (builds(to)) {
+    const int tag = state(to).received[from]++;
     append(to, {.kind = &steps::recv, .peer = from, .tag = tag, .target = placed(target)});
   }
 }

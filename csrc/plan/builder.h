@@ -6,7 +6,6 @@
 #include <tuple>
 #include <vector>
 
-#include "base/status.h"
 #include "plan/byte_map.h"
 #include "plan/plan.h"
 #include "topology/topology.h"
@@ -30,12 +29,6 @@ class AccessMap {
   ByteMap<Access> accesses_;
 };
 
-// Thrown where a rank would send another rank more messages in one call than tags can number.
-class TooManyMessages : public Error {
- public:
-  TooManyMessages(int from, int to);
-};
-
 // Algorithms describe a collective for all ranks at once, in any order that a serial execution
 // could take. The builder records the steps of each rank and lowers the steps of ranks with device
 // memory. It derives what each step waits for from the ranges that the steps read and write. So a
@@ -43,10 +36,8 @@ class TooManyMessages : public Error {
 // of the operation (scaling.cc). Use once, on one thread.
 class PlanBuilder {
  public:
-  // Records the steps of `only_rank`, or of all ranks when it is -1, or none at all. `codec`
-  // encodes long transfers between hosts, or between islands if all ranks are on one host; null for
-  // none.
-  static constexpr int kNumbersOnly = -2;  // no steps: only numbers the messages of all ranks
+  // Records the steps of `only_rank`, or of all ranks when it is -1. `codec` encodes long transfers
+  // between hosts, or between islands if all ranks are on one host; null for none.
   PlanBuilder(const Topology& topology, const Spec& spec, int only_rank = -1,
               const Codec* codec = nullptr);
 
@@ -102,6 +93,7 @@ class PlanBuilder {
     Plan plan;
     AccessMap accesses[kSpaces];                                     // by Space
     std::vector<Step> unlowered;                                     // of a rank with device memory
+    std::map<int, int> sent, received;                               // messages so far, by peer
     std::map<std::tuple<Space, int64_t, int64_t>, Encoded> encoded;  // by the elements' range
   };
 
@@ -109,10 +101,7 @@ class PlanBuilder {
     return Range{space, 0, 0, spec_.dtype}.part(first, count);
   }
   RankState& state(int rank) { return ranks_[only_rank_ < 0 ? rank : 0]; }
-  bool builds(int rank) const { return only_rank_ == -1 || rank == only_rank_; }
-  bool numbers(int from, int to) const {
-    return only_rank_ == kNumbersOnly || builds(from) || builds(to);
-  }
+  bool builds(int rank) const { return only_rank_ < 0 || rank == only_rank_; }
   bool builds_island(int island) const;
   // The range in memory of a range that an algorithm names: the input may be in place or scaled.
   Range placed(Range range) const;
@@ -143,7 +132,6 @@ class PlanBuilder {
     std::vector<Range> slots;
     int next = 0;
   };
-  std::map<std::pair<int, int>, int> messages_;               // so far, by sender and receiver
   std::map<std::pair<int, int>, bool> striped_;               // links so far, by their ranks
   std::map<std::tuple<int, int, bool>, EncodedSlots> slots_;  // by rank, peer, whether it sends
 };

@@ -67,7 +67,7 @@ void PlanBuilder::encoded_transfer(int from, const Range& source, int to, const 
     // The scratch of every rank is reserved in every build, since scratch_on_all() depends on it.
     const Range out = encoded_slot(from, to, true, count);
     const Range in = encoded_slot(to, from, false, count);
-    if (!numbers(from, to)) continue;
+    if (!builds(from) && !builds(to)) continue;
     const Range sent =
         builds(from) ? encode_once(from, placed(source.part(first, count)), out) : out;
     message(from, sent, to, in);

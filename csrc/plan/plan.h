@@ -132,9 +132,6 @@ std::string describe(const Range& range);
 std::string describe(const Step& step);  // "send output[0, 64) to rank 3, message 0, after 2"
 std::string to_peer(const Step& step);   // " to rank 3" or " from rank 3", of a message
 
-// Of one plan, from one rank to another. More have no numbers of their own in the tags of messages.
-constexpr int kMostMessages = 1 << 12;
-
 // An island step. `members`: `from` and `to` of its pieces as indices in the island, -1 for none.
 struct IslandStep {
   int index;  // in the plan

@@ -34,27 +34,23 @@ const Algorithm* find(Collective collective, const std::string& name) {
   return nullptr;
 }
 
+// All sizes beyond 256 MiB are one class: bandwidth alone decides, and plans take long to price.
 int size_class(const Spec& spec, int size) {
-  return std::bit_width(static_cast<uint64_t>(largest_buffer(spec, size)));
-}
-
-// All sizes beyond 256 MiB have one price: bandwidth alone decides, and plans take long to price.
-int priced_class(const Spec& spec, int size) { return std::min(size_class(spec, size), 29); }
-
-// A spec of so many bytes, or a few less.
-Spec with_bytes(const Spec& spec, Dtype dtype, int64_t bytes, int size) {
-  Spec canonical{.collective = spec.collective, .dtype = dtype, .codec = spec.codec};
-  if (bytes == 0) return canonical;
-  canonical.count = 1;
-  canonical.count = std::max<int64_t>(1, bytes / largest_buffer(canonical, size));
-  return canonical;
+  constexpr int kLastClass = 29;
+  const auto bytes = static_cast<uint64_t>(largest_buffer(spec, size));
+  return std::min<int>(std::bit_width(bytes), kLastClass);
 }
 
 // The spec that is priced for all specs of its size class. So the choice does not depend on the
 // order of calls.
 Spec representative(const Spec& spec, Dtype dtype, int size) {
-  const int bits = priced_class(spec, size);
-  return with_bytes(spec, dtype, bits == 0 ? 0 : int64_t{1} << (bits - 1), size);
+  const int bits = size_class(spec, size);
+  Spec canonical{.collective = spec.collective, .dtype = dtype, .codec = spec.codec};
+  if (bits == 0) return canonical;
+  canonical.count = 1;
+  const int64_t unit = largest_buffer(canonical, size);
+  canonical.count = std::max<int64_t>(1, (int64_t{1} << (bits - 1)) / unit);
+  return canonical;
 }
 
 // Whether a lossy codec may change the values: those of sums and gathered tensors.
@@ -177,54 +173,17 @@ void Planner::validate_codec(const Spec& spec, const Codec& codec) const {
 }
 
 std::string Planner::why_not(const Algorithm& algorithm, const Spec& spec) const {
-  std::string reason = algorithm.why_not(*topology_, spec);
-  if (!reason.empty()) return reason;
+  const std::string reason = algorithm.why_not(*topology_, spec);
   const Codec* const codec = codec_for(spec).codec;
-  if (!algorithm.rounds && codec && !codec->lossless()) {
-    return "would round every sum again at each hop with codec " + codec->name();
-  }
-  for (const Codec* one : codec_candidates(codec_for(spec), *topology_, parameters_, spec)) {
-    reason = why_unnumbered(algorithm, spec, one);
-    if (reason.empty()) break;
-  }
-  return reason;
-}
-
-// By the largest spec of the class, because all specs of a class have one algorithm. Splits must
-// not matter: a rank knows only its own.
-std::string Planner::why_unnumbered(const Algorithm& algorithm, const Spec& spec,
-                                    const Codec* codec) const {
-  const int bits = size_class(spec, topology_->size());
-  const std::tuple key(&algorithm, codec, bits, spec.dtype);
-  {
-    std::lock_guard lock(mutex_);
-    const auto found = numbered_.find(key);
-    if (found != numbered_.end()) return found->second;
-  }
-  const int64_t bytes = (int64_t{1} << bits) - 1;
-  const Spec largest = with_bytes(spec, spec.dtype, bytes, topology_->size());
-  std::string reason;
-  try {
-    PlanBuilder builder(*topology_, largest, PlanBuilder::kNumbersOnly, codec);
-    algorithm.build(builder);
-  } catch (const TooManyMessages& error) {
-    reason = error.status().details().message;
-  }
-  std::lock_guard lock(mutex_);
-  return numbered_.emplace(key, std::move(reason)).first->second;
+  if (!reason.empty() || algorithm.rounds || !codec || codec->lossless()) return reason;
+  return "would round every sum again at each hop with codec " + codec->name();
 }
 
 std::vector<const Algorithm*> Planner::applicable(const Spec& spec) const {
   std::vector<const Algorithm*> found;
-  std::string reasons;
   for (const Algorithm& algorithm : algorithms()) {
     if (algorithm.collective != spec.collective) continue;
-    const std::string reason = why_not(algorithm, spec);
-    if (reason.empty()) found.push_back(&algorithm);
-    reasons += std::string("; ") + algorithm.name + " " + reason;
-  }
-  if (found.empty()) {
-    refuse(spec, "no algorithm applies" + reasons + "; make the call in several smaller ones");
+    if (why_not(algorithm, spec).empty()) found.push_back(&algorithm);
   }
   return found;
 }
@@ -303,7 +262,7 @@ bool Planner::codec_pays(const Spec& spec, const CodecFigures& figures) const {
 }
 
 std::string Planner::class_name(const Spec& spec) const {
-  const int bits = priced_class(spec, topology_->size());
+  const int bits = size_class(spec, topology_->size());
   const Algorithm* const wanted = named(spec);
   return std::string(name(spec.collective)) + " of " + name(priced_dtype(spec)) + " from " +
          format_bytes(bits == 0 ? 0 : int64_t{1} << (bits - 1)) +
@@ -345,7 +304,6 @@ Planner::Candidate Planner::price(const Algorithm& algorithm, const Spec& spec) 
   Candidate best{&algorithm, "", {}, nullptr};
   bool first = true;
   for (const Codec* codec : codec_candidates(codec_for(spec), *topology_, parameters_, spec)) {
-    if (!why_unnumbered(algorithm, spec, codec).empty()) continue;
     const Cost cost = predict(*topology_, build_all(priced, {&algorithm, codec}), parameters_);
     if (!first && !codec_is_faster(cost, best.cost)) continue;
     first = false;
@@ -371,7 +329,6 @@ Planner::Choice Planner::choose(const Spec& spec) const {
     choice.candidates.push_back(reason.empty() ? price(algorithm, spec)
                                                : Candidate{&algorithm, reason, {}, nullptr});
   }
-  applicable(spec);  // throws if there are none
   if (!spec.splits.empty()) {
     const Selection selection = unpriced(spec);
     choice.algorithm = selection.algorithm;

@@ -97,11 +97,7 @@ class Planner {
   void validate_codec(const Spec& spec) const;  // throws Error(invalid_argument)
   void validate_codec(const Spec& spec, const Codec& codec) const;
   void expect_float8(const Spec& spec) const;  // in the native libraries
-  // Never empty; throws Error(invalid_argument).
   std::vector<const Algorithm*> applicable(const Spec& spec) const;
-  // Why tags cannot number the messages of the spec's size class; empty if they can.
-  std::string why_unnumbered(const Algorithm& algorithm, const Spec& spec,
-                             const Codec* codec) const;
   const Algorithm* named(const Spec& spec) const;  // in the table; null for auto
   Selection select(const Spec& spec) const;
   Selection unpriced(const Spec& spec) const;
@@ -119,7 +115,6 @@ class Planner {
   // that the table names, or null.
   using SizeClass = std::tuple<Collective, int, Dtype, const Algorithm*, uint32_t>;
   mutable std::map<SizeClass, Selection> selected_;
-  mutable std::map<std::tuple<const Algorithm*, const Codec*, int, Dtype>, std::string> numbered_;
 };
 
 }  // namespace hetcomm

@@ -105,10 +105,6 @@ bool StepGraph::check_plans(const Topology& topology) {
           step.scaled && !wanted.empty()) {
         errors_.push_back(hetcomm::describe(plan, index) + " is scaled: expected " + wanted);
       }
-      if (step.is_message() && (step.tag < 0 || step.tag >= kMostMessages)) {
-        errors_.push_back(hetcomm::describe(plan, index) + ": expected a message number below " +
-                          std::to_string(kMostMessages) + ", which fits into a tag");
-      }
       if (step.is_message() && (step.peer < 0 || step.peer >= size || step.peer == rank)) {
         errors_.push_back(hetcomm::describe(plan, index) + ": expected another rank below " +
                           std::to_string(size) + " as peer; got " + std::to_string(step.peer));

@@ -140,9 +140,8 @@ def random_spec(rng: random.Random, collective: _core.Collective, size: int) -> 
 
 
 def applicable(spec: _core.Spec, topology: _core.Topology) -> Iterator[_core.Algorithm]:
-    planner = _core.Planner(topology)
     for algorithm in _core.algorithms():
-        if algorithm.collective == spec.collective and not planner.why_not(algorithm, spec):
+        if algorithm.collective == spec.collective and not algorithm.why_not(topology, spec):
             yield algorithm
 
 

@@ -22,9 +22,7 @@ def test_every_plan_of_the_planner_is_proven(batch: int) -> None:
         for collective in COLLECTIVES:
             spec = random_spec(rng, collective, len(topology))
             algorithms = list(applicable(spec, topology))
-            if not algorithms:  # tags cannot number the messages
-                with pytest.raises(_core.InvalidArgumentError, match="needs more than 4096 mess"):
-                    planner.plan(spec, 0)
+            assert algorithms, f"no algorithm for {spec} on {topology.islands}"
             for algorithm in algorithms:
                 errors = _core.check_algorithm(planner, spec, algorithm)
                 assert not errors, "\n".join(

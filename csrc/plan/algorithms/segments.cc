@@ -9,10 +9,9 @@ namespace {
 constexpr int64_t kChunkBytes = 512 << 10;
 // The number of chunks is small, so that issuing steps stays cheap ...
 constexpr int64_t kMostChunks = 32;
-// ... unless larger chunks would need more scratch of a rank than this. A rank that sends another
-// two messages for each chunk still has numbers for all of them.
+// ... unless larger chunks would need more scratch of a rank than this.
 constexpr int64_t kMostScratch = 60 << 20;
-constexpr int64_t kMostBoundedChunks = kMostMessages / 2;
+constexpr int64_t kMostBoundedChunks = 8192;
 // Staging is bounded. Chunks that pass through staging stay smaller.
 constexpr int64_t kStagedChunkBytes = 4 << 20;
 constexpr int64_t kMostStagedChunks = 1024;
