@@ -247,9 +247,9 @@ std::unique_ptr<Group> bootstrap(std::shared_ptr<Store> store, const BootstrapOp
     bounded.throw_interrupt();
   } catch (...) {
     if (group->health) {  // where the failure is an interrupt; others are known already
-      group->health->give_up(
-          Status(Code::aborted, "rank " + std::to_string(group->rank) + " was interrupted",
-                 group->rank, group->rank));
+      group->health->give_up(Status(Code::aborted,
+                                    "rank " + std::to_string(group->rank) + " was interrupted",
+                                    group->rank, group->rank));
     }
     withdraw(*group);
     bounded.throw_interrupt();
