@@ -174,8 +174,9 @@ void bind_transport(py::module_& module) {
   module.def(
       "make_transport",
       [](const std::string& kind, const std::vector<std::string>& interfaces, bool rdma,
-         const std::vector<int64_t>& bandwidths) {
-        TransportId id{.kind = kind, .interfaces = interfaces, .rdma = rdma};
+         const std::vector<int64_t>& bandwidths, bool shared_memory) {
+        TransportId id{
+            .kind = kind, .interfaces = interfaces, .rdma = rdma, .shared_memory = shared_memory};
         for (size_t i = 0; i < bandwidths.size(); ++i) {
           id.stripes.push_back({interfaces.at(i), bandwidths[i]});
         }
@@ -183,7 +184,7 @@ void bind_transport(py::module_& module) {
         return std::make_shared<BoundTransport>(id);
       },
       py::arg("kind"), py::arg("interfaces") = std::vector<std::string>(), py::arg("rdma") = true,
-      py::arg("bandwidths") = std::vector<int64_t>(),
+      py::arg("bandwidths") = std::vector<int64_t>(), py::arg("shared_memory") = true,
       "A transport of a registered kind over these interfaces, or all. bandwidths: of a striped "
       "one, bytes per second of each interface.");
   module.def(

@@ -68,9 +68,7 @@ void Health::begin(const std::vector<ControlPlane::Neighbour>& ranks, const std:
     early_descriptors_.clear();
   }
   group_.executor.wake_progress_thread();  // for the proofs
-  if (failure.ok()) return;
-  failed(failure);
-  throw Error(failure);
+  check(failure);
 }
 
 void Health::connect_rails(const std::vector<std::vector<std::string>>& addresses) {

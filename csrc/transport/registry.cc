@@ -19,7 +19,7 @@ const std::vector<const TransportKind*>& transport_kinds() {
 std::string TransportId::text() const {
   std::string text = kind;
   if (!rdma) text += " without rdma";
-  if (!listens) text += " without a listener";
+  if (!shared_memory) text += " without shared memory";
   for (size_t i = 0; i < interfaces.size(); ++i) text += (i == 0 ? " over " : ",") + interfaces[i];
   for (const Stripe& stripe : stripes) {
     text += " " + stripe.interface + "=" + std::to_string(stripe.bandwidth);

@@ -36,7 +36,7 @@ struct TransportId {
   // Network interfaces or RDMA devices, best first; empty: all.
   std::vector<std::string> interfaces;
   bool rdma = true;             // may use RDMA
-  bool listens = true;          // for connections over TCP, where the kind makes any
+  bool shared_memory = true;    // may use shared memory
   std::vector<Stripe> stripes;  // of a striped transport, the fastest first
   // Tells transports apart that are otherwise equal. -1: no part of a striped transport.
   int64_t number = 0;

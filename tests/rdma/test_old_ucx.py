@@ -15,7 +15,9 @@ import sys
 sys.path.insert(0, {str(TRANSPORT)!r})
 from hetcomm import _core
 from transport_peers import finish
-a, b = (_core.make_transport("ucx", ["lo"], rdma) for rdma in (True, False))
+a, b = (
+    _core.make_transport("ucx", ["lo"], rdma, shared_memory=False) for rdma in (True, False)
+)
 link = a.connect(b.address(False), 1)
 other_end = b.connect(a.address(False), 0)
 sent = [link.send(5, b"early"), link.send(6, b"later")]

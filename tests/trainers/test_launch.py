@@ -125,7 +125,7 @@ def test_the_command_returns_the_programs_exit_code() -> None:
     assert "no-such-program: No such file" in absent.stderr
     wrong = launched(str(BIN / "hetcomm"), "launch", "--", "true", **SLURM | {"SLURM_NTASKS": "x"})
     assert wrong.returncode == 2
-    assert 'SLURM_NTASKS: expected a number, got "x"' in wrong.stderr
+    assert 'SLURM_NTASKS: expected a whole number, got "x"' in wrong.stderr
 
 
 class World:

@@ -25,9 +25,11 @@ def make() -> _core.Transport:
     return _core.make_transport("ucx")
 
 
-class UcxConformance(ProcessConformance):
-    make = staticmethod(make)
+def make_tcp() -> _core.Transport:
+    return _core.make_transport("ucx", shared_memory=False)
 
+
+class UcxConformance(ProcessConformance):
     def test_send_waits_for_the_other_end_to_open(self, pair: Pair) -> None:
         to_b, _to_a = self.connect(pair)
         to_b.open()
@@ -35,6 +37,7 @@ class UcxConformance(ProcessConformance):
 
 
 class TestUcxSharedMemory(UcxConformance):
+    make = staticmethod(make)
     same_host = True
     notices_death = False  # shared memory stays after its peer has died
 
@@ -43,6 +46,7 @@ class TestUcxSharedMemory(UcxConformance):
 
 
 class TestUcxTcp(UcxConformance):
+    make = staticmethod(make_tcp)
     same_host = False
 
     def test_ranks_of_different_hosts_use_no_shared_memory(self, pair) -> None:

@@ -16,7 +16,8 @@ import sys
 sys.path.insert(0, {str(HERE)!r})
 from hetcomm import _core
 from transport_peers import finish, pattern, until
-transport = _core.make_transport("ucx", sys.argv[2].split(",") if sys.argv[2] else [])
+interfaces = sys.argv[2].split(",") if sys.argv[2] else []
+transport = _core.make_transport("ucx", interfaces, shared_memory=False)
 print(transport.address(False).hex(), flush=True)
 link = transport.connect(bytes.fromhex(sys.stdin.readline()), 1 - int(sys.argv[1]))
 into = bytearray({SIZE})

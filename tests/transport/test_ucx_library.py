@@ -12,6 +12,7 @@ import libucx
 import pytest
 
 WHEEL = pathlib.Path(libucx.__file__).parent
+MACHINES = pathlib.Path(__file__).parents[1] / "machines"
 PROGRAM = """
 import sys
 from hetcomm import _core
@@ -109,6 +110,28 @@ def test_the_environment_is_not_changed() -> None:
     )
     environment = {key: value for key, value in os.environ.items() if not key.startswith("UCX_")}
     subprocess.run([sys.executable, "-P", "-c", program], env=environment, timeout=60, check=True)
+
+
+@pytest.mark.needs("mount namespaces")
+def test_shared_memory_that_ends_meanwhile_is_left_out() -> None:
+    """UCX finds 64 MiB, and then its first segment leaves too little."""
+    program = """
+from pathlib import Path
+from unlike_machines import MIB, small_shared_memory
+small_shared_memory(64 * MIB)(Path())
+from hetcomm import _core
+_core.make_transport("ucx")
+"""
+    environment = {
+        **os.environ,
+        "UCX_POSIX_SHM_MIN_SIZE": "64m",
+        "HETCOMM_LOG_LEVEL": "info",
+        "PYTHONPATH": str(MACHINES),
+    }
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert "without the shared memory posix; too little is left" in done.stderr, done.stderr
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.needs("another user")

@@ -57,7 +57,7 @@ TransportId id(const LinkEnd& end) {
   if (!end.interface.empty()) {
     return {.kind = "ucx", .interfaces = {end.interface}, .rdma = false, .number = -1};
   }
-  return {.kind = "ucx", .rdma = !end.avoids_rdma, .listens = end.avoids_rdma || end.over_ip};
+  return {.kind = "ucx", .rdma = !end.avoids_rdma, .shared_memory = !end.over_ip};
 }
 
 bool has_rdma(const std::vector<NetworkDevice>& devices) {
@@ -72,9 +72,9 @@ std::unique_ptr<Transport> make(const TransportId& id, Transports& transports) {
     return make_ucx_transport(id.interfaces.empty() ? ip_interfaces(devices) : id.interfaces,
                               Carriers::tcp);
   }
-  return make_ucx_transport(
-      id.interfaces.empty() ? all_devices(devices) : id.interfaces,
-      id.listens || has_rdma(devices) ? Carriers::all : Carriers::all_but_tcp);
+  const Carriers inside = has_rdma(devices) ? Carriers::all : Carriers::all_but_tcp;
+  return make_ucx_transport(id.interfaces.empty() ? all_devices(devices) : id.interfaces,
+                            id.shared_memory ? inside : Carriers::all_but_shared_memory);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <sys/ipc.h>
 #include <sys/shm.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,11 +31,17 @@ struct Setting {
   bool over_environment = false;
 };
 
+// UCX leaves POSIX memory out where less than 16 MiB are left. A transport takes 4.1 MiB.
+constexpr uint64_t kLeastSpace = 24 << 20;
+
 constexpr Setting kSettings[] = {
     // Without these two, endpoints that must survive the peer's death refuse shared memory. They
     // still refuse CMA: nothing can cancel a copy straight out of the peer's memory.
     {"POSIX_ERROR_HANDLING", "y"},
     {"SYSV_ERROR_HANDLING", "y"},
+    // Where shared memory ends, UCX 1.22 otherwise takes other memory for it, and crashes.
+    {"POSIX_ALLOC", "md"},
+    {"SYSV_ALLOC", "md"},
     // hetcomm watches its peers itself. UCX 1.22 can crash when it probes a closing endpoint.
     {"KEEPALIVE_INTERVAL", "inf"},
     // Otherwise connect() blocks the executor, and so the watch over peers, until the kernel gives
@@ -162,45 +169,10 @@ bool binds_any_port(Carriers carriers) {
   return tcp && !environment_variable("UCX_NET_DEVICES");
 }
 
-struct SharedMemory {
-  std::vector<std::string> works, refused;
-};
-
-// UCX fails with "Shared memory error" or "Out of memory" where a permitted kind does not work.
-SharedMemory probe_shared_memory() {
-  SharedMemory found;
-  std::string why;
-  const std::string folder = environment_variable("UCX_POSIX_DIR").value_or("/dev/shm");
-  if (access(folder.c_str(), W_OK | X_OK) == 0) {
-    found.works.push_back("posix");
-  } else {
-    why += system_text("; ", folder, " cannot be written: ", kReason);
-    found.refused.push_back("posix");
-  }
-  const int segment = shmget(IPC_PRIVATE, 1, IPC_CREAT | 0600);
-  if (segment >= 0) {
-    shmctl(segment, IPC_RMID, nullptr);
-    found.works.push_back("sysv");
-  } else {
-    why += system_text("; the system refuses shmget(): ", kReason);
-    found.refused.push_back("sysv");
-  }
-  if (!why.empty()) {
-    log(LogLevel::warning, "UCX does without the shared memory " + joined(found.refused) +
-                               ", so messages inside the host may be slower" + why);
-  }
-  return found;
-}
-
-const SharedMemory& shared_memory() {
-  static const SharedMemory found = probe_shared_memory();
-  return found;
-}
-
-// UCX's TLS: all transports without refused shared memory. Empty for all of them.
-std::string permitted_transports(bool tcp) {
-  std::vector<std::string> left_out = shared_memory().refused;
-  if (!tcp) left_out.push_back("tcp");
+// UCX's TLS. Empty for all transports.
+std::string permitted_transports(Carriers carriers, const SharedMemory& memory) {
+  std::vector<std::string> left_out = memory.refused;
+  if (carriers == Carriers::all_but_tcp) left_out.push_back("tcp");
   return left_out.empty() ? "" : "^" + joined(left_out, ",");
 }
 
@@ -246,9 +218,37 @@ std::vector<std::string> outward_addresses() {
   return found;
 }
 
-std::vector<std::string> shared_memory_kinds() {
+SharedMemory SharedMemory::probe() {
+  SharedMemory memory{{"posix", "sysv"}, {}};
+  const std::string folder = environment_variable("UCX_POSIX_DIR").value_or("/dev/shm");
+  struct statvfs space{};
+  if (access(folder.c_str(), W_OK | X_OK) != 0 || statvfs(folder.c_str(), &space) != 0) {
+    memory.refuse("posix", system_text(folder, " cannot be written: ", kReason));
+  } else if (const uint64_t left = uint64_t{space.f_bavail} * space.f_frsize; left < kLeastSpace) {
+    memory.refuse("posix", folder + " has " + std::to_string(left >> 10) + " KiB left, UCX needs " +
+                               std::to_string(kLeastSpace >> 20) + " MiB");
+  }
+  const int segment = shmget(IPC_PRIVATE, 1, IPC_CREAT | 0600);
+  if (segment < 0) {
+    memory.refuse("sysv", system_text("the system refuses shmget(): ", kReason));
+  } else {
+    shmctl(segment, IPC_RMID, nullptr);
+  }
+  return memory;
+}
+
+void SharedMemory::refuse(const std::string& kind, const std::string& why) {
+  std::erase(works, kind);
+  refused.push_back(kind);
+  reasons += "; " + why;
+  log(works.empty() ? LogLevel::warning : LogLevel::info,
+      "UCX does without the shared memory " + joined(refused) +
+          (works.empty() ? ", so messages inside the host are slower" : "") + reasons);
+}
+
+std::vector<std::string> SharedMemory::kinds() const {
   if (const auto chosen = environment_variable("UCX_TLS")) return {"UCX_TLS=" + *chosen};
-  std::vector<std::string> kinds = shared_memory().works;
+  std::vector<std::string> kinds = works;
   for (std::string& kind : kinds) {
     // UCX opens POSIX segments by the number of the other process.
     if (kind == "posix") kind += " " + name_space("pid");
@@ -260,7 +260,8 @@ std::vector<std::string> shared_memory_kinds() {
 std::vector<std::string> rdma_devices() { return entries("/sys/class/infiniband"); }
 
 ucp_config_t* read_configuration(const std::vector<std::string>& interfaces, Carriers carriers,
-                                 const UcxLibrary& ucx, bool& chooses_protocol) {
+                                 const SharedMemory& memory, const UcxLibrary& ucx,
+                                 bool& chooses_protocol) {
   const std::vector<std::string> wanted_devices = net_devices(interfaces, ucx);
   if (binds_any_port(carriers)) require_free_ports(wanted_devices);
   const std::string devices = joined(wanted_devices, ",");
@@ -286,7 +287,7 @@ ucp_config_t* read_configuration(const std::vector<std::string>& interfaces, Car
   const bool only_tcp = carriers == Carriers::tcp;
   std::string permitted = "tcp";
   if (!only_tcp && !environment_variable("UCX_TLS")) {
-    permitted = permitted_transports(carriers == Carriers::all);
+    permitted = permitted_transports(carriers, memory);
   }
   wanted.push_back({"NET_DEVICES", devices.c_str(), only_tcp});
   if (!permitted.empty()) wanted.push_back({"TLS", permitted.c_str(), only_tcp});

@@ -31,8 +31,16 @@ std::string address_text(const sockaddr& address);
 // IP addresses of interfaces that lead to other hosts.
 std::vector<std::string> outward_addresses();
 
-// The kinds of shared memory that UCX may use here, see Transport::shared_memory().
-std::vector<std::string> shared_memory_kinds();
+// The kinds of shared memory that a transport uses, and those that the system refuses: UCX fails
+// with "Shared memory error" or "Out of memory" where a permitted kind does not work.
+struct SharedMemory {
+  std::vector<std::string> works, refused = {"shm"};
+  std::string reasons = {};
+
+  static SharedMemory probe();
+  void refuse(const std::string& kind, const std::string& why);  // one that works
+  std::vector<std::string> kinds() const;                        // see Transport::shared_memory()
+};
 
 // UCX's configuration for a transport on these interfaces (see make_ucx_transport). It has
 // hetcomm's settings, unless the environment has UCX_<setting>. With Carriers::tcp the environment
@@ -40,6 +48,7 @@ std::vector<std::string> shared_memory_kinds();
 // rendezvous. The caller releases the configuration. Throws Error, also if an interface has no free
 // port.
 ucp_config_t* read_configuration(const std::vector<std::string>& interfaces, Carriers carriers,
-                                 const UcxLibrary& ucx, bool& chooses_protocol);
+                                 const SharedMemory& memory, const UcxLibrary& ucx,
+                                 bool& chooses_protocol);
 
 }  // namespace hetcomm

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/config.h"
 #include "base/deadline.h"
 #include "base/events.h"
 #include "base/fnv.h"
@@ -96,7 +97,7 @@ class UcxTransport : public Transport {
                              const std::string& rdma_device) const override {
     return hetcomm::why_not_direct(ucx_, context_, sample, rdma_device);
   }
-  std::vector<std::string> shared_memory() const override { return shared_memory_kinds(); }
+  std::vector<std::string> shared_memory() const override { return memory_.kinds(); }
   std::string address(bool same_host) const override;
   std::unique_ptr<Link> connect(const std::string& address, int peer_rank) override;
   void recv(uint64_t tag, uint64_t mask, void* data, size_t bytes, MemoryKind memory,
@@ -110,6 +111,7 @@ class UcxTransport : public Transport {
   bool prepare_to_sleep() override;
 
  private:
+  ucs_status_t create_worker(const std::vector<std::string>& interfaces, Carriers carriers);
   static void on_received(void* posted, ucs_status_t status, const ucp_tag_recv_info_t* info,
                           void* transport);
   void complete(const PendingRequest& pending, ucs_status_t status,
@@ -125,6 +127,7 @@ class UcxTransport : public Transport {
 
   const UcxLibrary& ucx_;
   UcxListeners listeners_;
+  SharedMemory memory_;
   ucp_context_h context_ = nullptr;
   UcxWorker worker_;
   int event_fd_ = -1;
@@ -170,8 +173,33 @@ UcxTransport::UcxTransport(const std::vector<std::string>& interfaces, Carriers 
       worker_{ucx_, random_id(), interfaces.size() == 1 ? " over " + interfaces[0] : ""} {
   require_descriptors(kDescriptors, "UCX");
   start_thread("ucx", [] {}).join();  // UCX ends the process where it cannot start its thread
+  if (carriers == Carriers::all || carriers == Carriers::all_but_tcp) {
+    memory_ = SharedMemory::probe();
+  }
+  ucs_status_t status = create_worker(interfaces, carriers);
+  // Other processes may take the rest of shared memory at any time.
+  while ((status == UCS_ERR_NO_RESOURCE || status == UCS_ERR_NO_MEMORY) && !memory_.works.empty() &&
+         !environment_variable("UCX_TLS")) {
+    memory_.refuse(std::string(memory_.works.front()), "too little is left");
+    status = create_worker(interfaces, carriers);
+  }
+  require(ucx_, status, "ucp_worker_create");
+  try {
+    listeners_.find(worker_address(0), carriers == Carriers::tcp);
+    require(ucx_, ucx_.ucp_worker_get_efd(worker_.handle, &event_fd_), "ucp_worker_get_efd");
+    listen();
+  } catch (...) {
+    ucx_.ucp_worker_destroy(worker_.handle);
+    ucx_.ucp_cleanup(context_);
+    throw;
+  }
+}
+
+// Neither a context nor a worker is left after a failure. Throws Error if UCX has no context.
+ucs_status_t UcxTransport::create_worker(const std::vector<std::string>& interfaces,
+                                         Carriers carriers) {
   ucp_config_t* configuration =
-      read_configuration(interfaces, carriers, ucx_, worker_.chooses_protocol);
+      read_configuration(interfaces, carriers, memory_, ucx_, worker_.chooses_protocol);
   ucp_params_t parameters{};
   parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_REQUEST_SIZE;
   parameters.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
@@ -182,17 +210,9 @@ UcxTransport::UcxTransport(const std::vector<std::string>& interfaces, Carriers 
   ucp_worker_params_t worker_parameters{};
   worker_parameters.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   worker_parameters.thread_mode = UCS_THREAD_MODE_SERIALIZED;
-  try {
-    require(ucx_, ucx_.ucp_worker_create(context_, &worker_parameters, &worker_.handle),
-            "ucp_worker_create");
-    listeners_.find(worker_address(0), carriers == Carriers::tcp);
-    require(ucx_, ucx_.ucp_worker_get_efd(worker_.handle, &event_fd_), "ucp_worker_get_efd");
-    listen();
-  } catch (...) {
-    if (worker_.handle != nullptr) ucx_.ucp_worker_destroy(worker_.handle);
-    ucx_.ucp_cleanup(context_);
-    throw;
-  }
+  status = ucx_.ucp_worker_create(context_, &worker_parameters, &worker_.handle);
+  if (status != UCS_OK) ucx_.ucp_cleanup(context_);
+  return status;
 }
 
 UcxTransport::~UcxTransport() {

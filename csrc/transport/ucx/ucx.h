@@ -9,8 +9,9 @@
 namespace hetcomm {
 
 // What UCX's links use. tcp: TCP alone, whatever UCX_TLS and UCX_NET_DEVICES say. all_but_tcp: a
-// transport without a listener, unless UCX_TLS asks for one.
-enum class Carriers { all, all_but_tcp, tcp };
+// transport without a listener, unless UCX_TLS asks for one. all_but_shared_memory: for peers of
+// other hosts, or of this one without common shared memory.
+enum class Carriers { all, all_but_tcp, all_but_shared_memory, tcp };
 
 // A transport through libucp 1.12 or newer. The process takes the first libucp of this list:
 // HETCOMM_UCX_LIBRARY, a loaded libucp, the libucx wheel's, the system's. The system's comes before
