@@ -9,6 +9,7 @@
 #include "base/dtype.h"
 #include "exec/streams.h"
 #include "island/island.h"
+#include "plan/plan.h"
 #include "transport/link_offers.h"
 #include "transport/transports.h"
 
@@ -86,8 +87,9 @@ class Paths {
   uint64_t recv_tag(int from, uint64_t body) const {
     return tag(peers_[rank_].communicator, from, body);
   }
+  static_assert(kMessageNumbers <= 1 << 12, "twelve bits hold every message number");
   static uint64_t collective_body(uint64_t sequence, int message, uint64_t hash) {
-    return (sequence & 0xfff) << 25 | static_cast<uint64_t>(message & 0xfff) << 13 |
+    return (sequence & 0xfff) << 25 | static_cast<uint64_t>(message % kMessageNumbers) << 13 |
            (hash & kCollectiveHash);
   }
   static uint64_t message_body(uint32_t user_tag, uint64_t dtype) {

@@ -225,7 +225,20 @@ void PlanBuilder::add(RankState& state, int rank, Step step) {
   std::sort(implied.begin(), implied.end());
   std::set_difference(waits_for.begin(), waits_for.end(), implied.begin(), implied.end(),
                       std::back_inserter(step.after));
+  if (step.is_message()) wait_for_number(state, step, index);
   state.plan.steps.push_back(std::move(step));
+}
+
+// Messages of one rank with one number in their tags are matched in order, so each waits for the
+// one before.
+void PlanBuilder::wait_for_number(RankState& state, Step& step, int index) {
+  std::vector<int>& messages = state.messages[{step.peer, step.kind->sends}];
+  if (messages.size() >= kMessageNumbers) {
+    const int before = messages[messages.size() - kMessageNumbers];
+    const auto place = std::lower_bound(step.after.begin(), step.after.end(), before);
+    if (place == step.after.end() || *place != before) step.after.insert(place, before);
+  }
+  messages.push_back(index);
 }
 
 Range PlanBuilder::scratch(int first, int end, int64_t count) {

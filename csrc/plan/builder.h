@@ -94,6 +94,7 @@ class PlanBuilder {
     AccessMap accesses[kSpaces];                                     // by Space
     std::vector<Step> unlowered;                                     // of a rank with device memory
     std::map<int, int> sent, received;                               // messages so far, by peer
+    std::map<std::pair<int, bool>, std::vector<int>> messages;  // steps, by peer, whether it sends
     std::map<std::tuple<Space, int64_t, int64_t>, Encoded> encoded;  // by the elements' range
   };
 
@@ -118,6 +119,7 @@ class PlanBuilder {
   Range encode_once(int rank, const Range& source, const Range& slot);
   void append(int rank, Step step);
   void add(RankState& state, int rank, Step step);
+  static void wait_for_number(RankState& state, Step& step, int index);
 
   const Topology& topology_;
   Spec spec_;

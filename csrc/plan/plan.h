@@ -132,6 +132,10 @@ std::string describe(const Range& range);
 std::string describe(const Step& step);  // "send output[0, 64) to rank 3, message 0, after 2"
 std::string to_peer(const Step& step);   // " to rank 3" or " from rank 3", of a message
 
+// The tags of messages on the wire have so many numbers, so a number comes again after as many
+// messages from one rank to another. The step of the later message waits for the earlier one.
+constexpr int kMessageNumbers = 1 << 12;
+
 // An island step. `members`: `from` and `to` of its pieces as indices in the island, -1 for none.
 struct IslandStep {
   int index;  // in the plan

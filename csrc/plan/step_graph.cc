@@ -143,6 +143,17 @@ void StepGraph::match_messages() {
                         "; expected one message for each pair of ranks and tag");
     }
   }
+  for (const auto* messages : {&sends, &recvs}) {
+    for (size_t i = kMessageNumbers; i < messages->size(); ++i) {
+      const auto [from, to, tag, late] = (*messages)[i];
+      const auto [other_from, other_to, other_tag, early] = (*messages)[i - kMessageNumbers];
+      if (from != other_from || to != other_to || tag != other_tag + kMessageNumbers) continue;
+      const std::vector<int>& after = step(late).after;
+      if (std::find(after.begin(), after.end(), index_of(early)) != after.end()) continue;
+      errors_.push_back(describe(late) + ": expected to wait for step " +
+                        std::to_string(index_of(early)) + ", which has its number on the wire");
+    }
+  }
   for (size_t i = 0, j = 0; i < sends.size() || j < recvs.size();) {
     if (j == recvs.size() || (i < sends.size() && key(sends[i]) < key(recvs[j]))) {
       const int send = std::get<3>(sends[i++]);

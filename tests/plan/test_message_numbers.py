@@ -1,0 +1,44 @@
+"""Tags have twelve bits for message numbers. Long plans use numbers again, one after the other."""
+
+import pytest
+from generated import topology_of
+
+from hetcomm import _core
+
+NUMBERS = 1 << 12
+ISLANDS = 20  # a ring of long sums needs 38 messages for each of 128 chunks
+SPEC = _core.Spec(_core.Collective.all_reduce, count=1 << 26)
+
+
+@pytest.fixture(scope="module")
+def plans() -> list[_core.Plan]:
+    topology = topology_of([1] * ISLANDS)
+    return _core.Planner(topology).plan_all(SPEC, "hierarchical_ring")
+
+
+@pytest.mark.parametrize("kind", ["send", "recv"])
+def test_a_message_waits_for_the_one_that_had_its_number(
+    plans: list[_core.Plan], kind: str
+) -> None:
+    steps = plans[0].steps
+    indices = {(step.peer, step.tag): i for i, step in enumerate(steps) if step.kind.name == kind}
+    again = [key for key in indices if key[1] >= NUMBERS]
+    assert again
+    for peer, tag in again:
+        assert indices[peer, tag - NUMBERS] in steps[indices[peer, tag]].after
+
+
+def test_the_checker_reports_a_message_that_does_not_wait(plans: list[_core.Plan]) -> None:
+    topology = topology_of([1] * ISLANDS)
+    assert _core.check(topology, plans) == []
+    steps = plans[0].steps
+    late = next(i for i, step in enumerate(steps) if step.tag == NUMBERS)
+    early = next(
+        i
+        for i, step in enumerate(steps)
+        if (step.kind, step.peer, step.tag) == (steps[late].kind, steps[late].peer, 0)
+    )
+    steps[late].after = [before for before in steps[late].after if before != early]
+    plans[0].steps = steps
+    errors = _core.check(topology, plans)
+    assert any(f"expected to wait for step {early}, which has its number" in one for one in errors)
