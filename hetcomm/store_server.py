@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import heapq
 import hmac
 import logging
 import os
 import resource
 import select
 import socket
-import struct
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Generator
 from itertools import count
 
 from hetcomm import _core
 from hetcomm.arguments import check_port
 from hetcomm.printable import printable
+from hetcomm.store_connection import PIECE, Connection, Conversation
 from hetcomm.store_protocol import (
     ANSWER,
     CHALLENGE_BYTES,
     DELETE,
-    EXPIRED,
     FOUND,
     GET,
     GREETING,
@@ -41,56 +39,13 @@ from hetcomm.store_protocol import (
     WILL,
     seal,
 )
+from hetcomm.store_values import Values, cost_of
 
 MOST_STRANGERS = 4096  # connections without a greeting; a quarter of the descriptors at most
-MOST_HELD = 1 << 30  # bytes of all values, their keys, and values on their way
 _LONGEST_VALUE = {SET: LONGEST, GET: 0, DELETE: 0, WILL: 64 << 10}  # bytes, by operation
-_KEY_COST = 256  # bytes that a key takes besides its text
 _MOST_NAMES = 1 << 17  # of processes
-_PIECE = 64 << 10  # bytes that are read in advance
 _TURN = 64  # connections that are accepted or served in a row
-_RESET = struct.pack("ii", 1, 0)
-_SEND = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 _PAUSE = 0.05  # seconds without accepting after a failure
-
-# Takes the bytes of the length that it yields, or after None the answer to a wait.
-_Conversation = Generator[int | None, bytes, None]
-
-
-class Connection:
-    """One end of a connection. Its conversation yields the bytes that it needs next."""
-
-    __slots__ = (
-        "ahead", "answered", "answers", "conversation", "key", "name", "number", "received",
-        "since", "socket", "until", "wanted", "watched", "will",
-    )  # fmt: skip
-
-    def __init__(self, number: int, found: socket.socket | None) -> None:
-        self.number, self.socket = number, found
-        self.since = time.monotonic()
-        self.received = bytearray()
-        self.ahead = 0  # bytes that may be read beyond those wanted
-        self.answers: deque[memoryview] = deque()
-        self.answered = False
-        self.wanted: int | None = 0  # None: it waits for a key
-        self.key: bytes | None = None  # for which it waits
-        self.until = 0.0
-        self.name = b""
-        self.watched = 0  # events
-        self.will: tuple[bytes, bytes] | None = None  # a key and its value, if it ends now
-        self.conversation: _Conversation
-
-    @property
-    def room(self) -> int:
-        return (self.wanted or 0) + self.ahead - len(self.received)
-
-    def answer(self, sign: bytes, value: bytes) -> None:
-        self.answered = True
-        head = ANSWER.pack(sign, len(value))
-        if len(value) <= _PIECE:
-            self.answers.append(memoryview(head + value))
-        else:
-            self.answers += memoryview(head), memoryview(value)
 
 
 class TcpStoreServer:
@@ -124,15 +79,11 @@ class TcpStoreServer:
         self._accepts_after: float | None = None
         self._connections: dict[int, Connection] = {}  # by descriptor
         self._numbers = count()
-        self._values: dict[bytes, bytes] = {}
-        self._held = 0
+        self._values = Values()
         # By number, the oldest first. The greeted ones have to prove the key yet.
         self._strangers: OrderedDict[int, Connection] = OrderedDict()
         self._greeted: OrderedDict[int, Connection] = OrderedDict()
         self._proven: dict[int, Connection] = {}
-        self._waiting: dict[bytes, dict[int, Connection]] = {}
-        self._deadlines: list[tuple[float, int, bytes]] = []  # of waits: a heap
-        self._resumed: deque[tuple[Connection, bytes, bytes]] = deque()
         self._names: set[bytes] = set()  # of all processes so far that have proven the key
         self._refused = ""  # the last client with another job key
         self._refusals = self._garbage = 0
@@ -169,8 +120,8 @@ class TcpStoreServer:
             if came:
                 self._accept()
             self._expire(time.monotonic())
-            while self._resumed:
-                self._resume(*self._resumed.popleft())
+            while self._values.answered:
+                self._resume(*self._values.answered.popleft())
 
     def _end(self) -> None:
         for connection in list(self._connections.values()):
@@ -181,23 +132,18 @@ class TcpStoreServer:
         self._close_spare()
 
     def _pause(self) -> float | None:
-        ends = [self._deadlines[0][0]] if self._deadlines else []
-        ends += [] if self._accepts_after is None else [self._accepts_after]
+        ends = [self._values.next_deadline(), self._accepts_after]
         for kind in (self._strangers, self._greeted):
             oldest = next(iter(kind.values()), None)
-            ends += [] if oldest is None else [oldest.since + PROOF_SECONDS]
-        return max(0.0, min(ends) - time.monotonic()) if ends else None
+            ends.append(None if oldest is None else oldest.since + PROOF_SECONDS)
+        nearest = min((end for end in ends if end is not None), default=None)
+        return None if nearest is None else max(0.0, nearest - time.monotonic())
 
     def _expire(self, now: float) -> None:
         for kind in (self._strangers, self._greeted):
             while kind and next(iter(kind.values())).since + PROOF_SECONDS <= now:
                 self._drop(next(iter(kind.values())))
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, number, key = heapq.heappop(self._deadlines)
-            connection = self._waiting.get(key, {}).get(number)
-            if connection is not None and connection.until <= now:
-                self._stop_waiting(connection)
-                self._resumed.append((connection, EXPIRED, self._refused.encode()))
+        self._values.expire(now, self._refused.encode())
         if self._accepts_after is not None and self._accepts_after <= now:
             self._accepts_after = None
             try:
@@ -234,7 +180,7 @@ class TcpStoreServer:
             connection.wanted = next(connection.conversation)
             self._connections[found.fileno()] = self._strangers[connection.number] = connection
             try:
-                self._watch(connection)
+                connection.watch(self._epoll)
             except OSError:  # no watch of the kernel's is left
                 self._drop(connection)
 
@@ -273,110 +219,39 @@ class TcpStoreServer:
     def _drop(self, connection: Connection) -> None:
         for kind in (self._strangers, self._greeted, self._proven):
             kind.pop(connection.number, None)
-        self._stop_waiting(connection)
+        self._values.give_up(connection)
         if connection.will and connection.will[0] not in self._values:
-            cost = _KEY_COST + len(connection.will[0]) + len(connection.will[1])
-            if self._held + cost <= MOST_HELD:
-                self._put(*connection.will)
+            key, value = connection.will
+            if not self._values.why_full(cost_of(len(key), len(value))):
+                self._values.put(key, value)
         connection.will = None
         connection.conversation.close()
-        found, connection.socket = connection.socket, None
-        if found is None:
-            return
-        del self._connections[found.fileno()]
-        if connection.watched:
-            self._epoll.unregister(found.fileno())
-        with found, contextlib.suppress(OSError):  # the client has closed
-            if connection.answered:
-                found.shutdown(socket.SHUT_RDWR)  # also for copies of forks
-            else:  # a reset leaves nothing in the kernel
-                found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        if connection.socket is not None:
+            del self._connections[connection.socket.fileno()]
+            connection.close(self._epoll)
 
     def _resume(self, connection: Connection, sign: bytes, value: bytes) -> None:
         """Ends a wait."""
-        if connection.socket is None:
-            return
+        if connection.socket is not None:
+            connection.answer(sign, value)
+            self._attend(connection, 0, waited=True)
 
-        connection.answer(sign, value)
-        self._guarded(connection, self._go_on)
-
-    def _go_on(self, connection: Connection) -> None:
-        self._advance(connection, b"")
-        self._transfer(connection, 0)
-
-    def _attend(self, connection: Connection, events: int) -> None:
-        self._guarded(connection, self._transfer, events)
-
-    def _guarded(
-        self, connection: Connection, part: Callable[..., None], *arguments: object
-    ) -> None:
+    def _attend(self, connection: Connection, events: int, waited: bool = False) -> None:
         """No connection ends the thread."""
         try:
-            part(connection, *arguments)
-            self._watch(connection)
+            if waited:
+                connection.advance(b"")
+            connection.transfer(events)
+            connection.watch(self._epoll)
         except (OSError, StopIteration):
             self._drop(connection)
         except Exception:
             logging.getLogger("hetcomm").exception("hetcomm: a client of the store is dropped")
             self._drop(connection)
 
-    def _watch(self, connection: Connection) -> None:
-        """Nothing is read while answers wait, or beyond what is needed and a piece."""
-        if connection.socket is None:
-            return
-        events = select.EPOLLOUT if connection.answers else 0
-        if not events and connection.room > 0:
-            events = select.EPOLLIN
-        if events == connection.watched:
-            return
-        if not connection.watched:
-            self._epoll.register(connection.socket.fileno(), events)
-        elif not events:
-            self._epoll.unregister(connection.socket.fileno())
-        else:
-            self._epoll.modify(connection.socket.fileno(), events)
-        connection.watched = events
-
-    def _transfer(self, connection: Connection, events: int) -> None:
-        if connection.socket is None:  # dropped meanwhile
-            return
-        if events & ~select.EPOLLOUT and connection.room > 0:
-            try:
-                size = min(connection.room, 1 << 20)
-                data = connection.socket.recv(size, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                return
-            if not data:
-                raise ConnectionError("the client is gone")
-            connection.received += data
-        self._send(connection)
-        while (
-            not connection.answers
-            and connection.wanted is not None
-            and len(connection.received) >= connection.wanted
-        ):
-            part = bytes(memoryview(connection.received)[: connection.wanted])
-            del connection.received[: connection.wanted]
-            self._advance(connection, part)
-
-    def _advance(self, connection: Connection, part: bytes) -> None:
-        try:
-            connection.wanted = connection.conversation.send(part)
-        finally:
-            self._send(connection)
-
-    @staticmethod
-    def _send(connection: Connection) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while connection.answers and connection.socket is not None:
-                sent = connection.socket.send(connection.answers[0], _SEND)
-                connection.answers[0] = connection.answers[0][sent:]
-                if not connection.answers[0]:
-                    connection.answers.popleft()
-
     # Conversations
 
-    def converse(self, connection: Connection) -> _Conversation:
+    def converse(self, connection: Connection) -> Conversation:
         """Returns, which ends the connection, at bytes of a foreign program."""
         head = yield GREETING.size
         greeted = yield from self._greet(connection, head)
@@ -393,7 +268,7 @@ class TcpStoreServer:
             return  # a copy of a greeting
         self._greeted.pop(connection.number, None)
         self._proven[connection.number] = connection
-        connection.ahead = _PIECE
+        connection.ahead = PIECE
         if len(self._names) < _MOST_NAMES:
             self._names.add(connection.name)
         yield from self._requests(connection)
@@ -403,7 +278,7 @@ class TcpStoreServer:
         if magic != MAGIC:
             self._garbage += 1
             text = f"the store at port {self.port} dropped {self._garbage} connections of foreign "
-            self._warn(self._garbage, f"{text}programs, the last from {_address(connection)}")
+            self._warn(self._garbage, f"{text}programs, the last from {connection.address()}")
             return False
         greeting = yield SEAL_BYTES
         theirs = _text(job)
@@ -423,7 +298,7 @@ class TcpStoreServer:
         else:
             return True
         self._refusals += 1
-        who = f"at {_address(connection)}, by its own words {_text(connection.name)!r}"
+        who = f"at {connection.address()}, by its own words {_text(connection.name)!r}"
         self._refused = (
             f"; the store refused {self._refusals} clients, the last one {what}: {who}; {SAME_KEY}"
         )
@@ -437,7 +312,7 @@ class TcpStoreServer:
         if times <= 4 or times.bit_count() == 1:
             logging.getLogger("hetcomm").warning("hetcomm: %s", text)
 
-    def _requests(self, connection: Connection) -> _Conversation:
+    def _requests(self, connection: Connection) -> Conversation:
         while True:
             operation, key_length, length, bound = REQUEST.unpack((yield REQUEST.size))
             if (
@@ -456,64 +331,29 @@ class TcpStoreServer:
                 connection.will = (key, value) if value else None
                 connection.answer(FOUND, b"")
             elif operation == DELETE:  # without an answer
-                self._forget(key)
-            elif key in self._values:
-                connection.answer(FOUND, self._values[key])
+                self._values.forget(key)
+            elif (found := self._values.get(key)) is not None:
+                connection.answer(FOUND, found)
             else:
-                self._wait_for(key, connection, time.monotonic() + min(bound, 1e6))
+                self._values.await_key(key, connection, time.monotonic() + min(bound, 1e6))
                 yield None
 
-    def _take(self, connection: Connection, key_length: int, length: int) -> _Conversation:
-        cost = _KEY_COST + key_length + length
-        if self._held + cost > MOST_HELD:
+    def _take(self, connection: Connection, key_length: int, length: int) -> Conversation:
+        cost = cost_of(key_length, length)
+        if why := self._values.why_full(cost):
             left = key_length + length
             while left > 0:
-                left -= len((yield min(left, _PIECE)))
-            why = (
-                f"it holds {self._held} of at most {MOST_HELD} bytes, and this value has {length}; "
-                "delete keys, or serve another store"
-            )
+                left -= len((yield min(left, PIECE)))
             connection.answer(REFUSED, why.encode())
             return
-        self._held += cost
+        self._values.held += cost
         try:
             key = yield key_length
             value = yield length
         finally:
-            self._held -= cost
-        self._put(key, value)
+            self._values.held -= cost
+        self._values.put(key, value)
         connection.answer(FOUND, b"")
-
-    def _put(self, key: bytes, value: bytes) -> None:
-        self._forget(key)
-        self._values[key] = value
-        self._held += _KEY_COST + len(key) + len(value)
-        for waiting in self._waiting.pop(key, {}).values():
-            waiting.key = None
-            self._resumed.append((waiting, FOUND, value))
-
-    def _forget(self, key: bytes) -> None:
-        value = self._values.pop(key, None)
-        if value is not None:
-            self._held -= _KEY_COST + len(key) + len(value)
-
-    def _wait_for(self, key: bytes, connection: Connection, until: float) -> None:
-        connection.key, connection.until = key, until
-        self._waiting.setdefault(key, {})[connection.number] = connection
-        heapq.heappush(self._deadlines, (until, connection.number, key))
-        if len(self._deadlines) > 2 * len(self._proven) + _PIECE:  # most are over
-            self._deadlines = [
-                each for each in self._deadlines if each[1] in self._waiting.get(each[2], {})
-            ]
-            heapq.heapify(self._deadlines)
-
-    def _stop_waiting(self, connection: Connection) -> None:
-        if connection.key is not None:
-            others = self._waiting[connection.key]
-            del others[connection.number]
-            if not others:
-                del self._waiting[connection.key]
-            connection.key = None
 
 
 def _listen(port: int) -> socket.socket:
@@ -532,14 +372,6 @@ def _listen(port: int) -> socket.socket:
             f"a store cannot be served at port {port}: {error}; choose another MASTER_PORT"
         ) from error
     return found
-
-
-def _address(connection: Connection) -> str:
-    try:
-        found = connection.socket.getpeername()[0] if connection.socket is not None else ""
-    except OSError:  # it is gone
-        found = ""
-    return found.removeprefix("::ffff:") or "an unknown address"
 
 
 def _text(field: bytes) -> str:

@@ -16,7 +16,7 @@ import pytest
 from ranks_of_arrays import BOUND
 
 import hetcomm
-from hetcomm import store_protocol, store_server
+from hetcomm import store_protocol, store_server, store_values
 
 RIGHT, WRONG = b"0123456789abcdef" * 4, b"fedcba9876543210" * 4
 
@@ -120,11 +120,11 @@ def test_a_thousand_strangers_and_garbage_disturb_no_rank(
 def test_all_values_together_have_a_bound(
     server: hetcomm.TcpStoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_server, "MOST_HELD", 1 << 20)
+    monkeypatch.setattr(store_values, "MOST_HELD", 1 << 20)
     store = client(server)
     store.set("first", bytes(600_000))
     store.set("first", bytes(300_000))  # takes the place of the other
-    with pytest.raises(hetcomm.TransportError, match="at most 1048576 bytes, and this value has"):
+    with pytest.raises(hetcomm.TransportError, match="at most 1048576 bytes, and this value takes"):
         store.set("second", bytes(900_000))
     store = client(server)
     store.delete_key("first")
@@ -137,7 +137,7 @@ def test_all_values_together_have_a_bound(
 def test_many_small_values_have_a_bound(
     server: hetcomm.TcpStoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_server, "MOST_HELD", 100_000)
+    monkeypatch.setattr(store_values, "MOST_HELD", 100_000)
     store = client(server)
     with pytest.raises(hetcomm.TransportError, match="delete keys"):
         for number in range(1000):

@@ -199,7 +199,7 @@ def _serve(conversation: str) -> Callable[[bytes], object]:
             while wanted is None or wanted <= len(data):
                 part, data = data[: wanted or 0], data[wanted or 0 :]
                 wanted = taking.send(part)
-        _store()._stop_waiting(connection)
+        _store()._values.give_up(connection)
 
     return serve
 
