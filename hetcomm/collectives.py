@@ -248,10 +248,7 @@ class Collectives:
     ) -> Any:
         """Returns `out`, filled by a message of the same length. source: a rank, or None for the
         first sender (host memory only)."""
-        if source is not None and whole_number("source", source) < 0:
-            raise _core.InvalidArgumentError(
-                f"recv: expected a rank from 0 to {self.size - 1}, or None for any; got {source}"
-            )
+        self._check_source("recv", source)
         check_tag(tag)
         peer = -1 if source is None else source
         return self._message(_core.Collective.recv, out, peer, tag, stream, async_op, timeout)
@@ -276,6 +273,12 @@ class Collectives:
         tag_of_recv = tag if recv_tag is None else recv_tag
         check_tag(tag)
         check_tag(tag_of_recv)
+        self._check_source("sendrecv", source)
+        if (source == self.rank) != (to == self.rank):
+            raise _core.InvalidArgumentError(
+                f"sendrecv: expected this rank ({self.rank}) as both `to` and `source`, or as none "
+                f"of them; got {to} and {source}"
+            )
         if out is None:
             out = arrays.empty(array, arrays.shape(array))
         elif out is array or _core.share_memory(array, out):
@@ -288,6 +291,17 @@ class Collectives:
         sent = self.send(array, to, tag=tag, stream=stream, async_op=True, timeout=timeout)
         got = self.recv(out, source, tag=tag_of_recv, stream=stream, async_op=True, timeout=timeout)
         return _result(got.combined_with(sent), async_op)
+
+    def _check_source(self, call: str, source: Any) -> None:
+        """Raises InvalidArgumentError for a source that no message can have."""
+        if source is None and self._on_device:
+            raise _core.InvalidArgumentError(
+                f"{call}: expected a rank where arrays are on devices, got None; name the sender"
+            )
+        if source is not None and not 0 <= whole_number("source", source) < self.size:
+            raise _core.InvalidArgumentError(
+                f"{call}: expected a rank from 0 to {self.size - 1}, or None for any; got {source}"
+            )
 
     @contextmanager
     def _reporting_refusal(self) -> Iterator[None]:

@@ -215,8 +215,11 @@ class _Call(NamedTuple):
     kind: str
     number: int
 
-    def seal(self, content: bytes | bytearray | memoryview, sender: int, receiver: int) -> bytes:
-        head = f"{self.kind} number {self.number} from {sender} to {receiver}:".encode()
+    def seal(
+        self, content: bytes | bytearray | memoryview, sender: int, receiver: int, refused: bool
+    ) -> bytes:
+        what = "refusal" if refused else "value"
+        head = f"{what} of {self.kind} number {self.number} from {sender} to {receiver}:".encode()
         made = hmac.new(self.key, head, "sha256")
         made.update(content)
         return made.digest()
@@ -269,7 +272,8 @@ class _Pickled:
         return cls(text.encode(), error)
 
     def sealed(self, call: _Call, sender: int, receiver: int) -> _Pickled:
-        return _Pickled(call.seal(self.bytes, sender, receiver) + self.bytes, self.error)
+        seal = call.seal(self.bytes, sender, receiver, self.error is not None)
+        return _Pickled(seal + self.bytes, self.error)
 
 
 def _room(name: str, size: int, source: int) -> bytearray:
@@ -299,7 +303,7 @@ def _loaded(
     """The value of `source`, once its seal is right. error: of this rank's own pickle, if any."""
     sealed = memoryview(data)[: abs(size)]
     content = sealed[_SEAL:]
-    if not hmac.compare_digest(sealed[:_SEAL], call.seal(content, source, receiver)):
+    if not hmac.compare_digest(sealed[:_SEAL], call.seal(content, source, receiver, size < 0)):
         refused: Exception = _core.TransportError(
             f"{call.name}: expected the seal of rank {source} on its value, got another: a program "
             "without the group's key has changed the value on its way, or the ranks make different "

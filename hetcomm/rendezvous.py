@@ -34,6 +34,8 @@ _REMEDY = (
     "start with torchrun, srun or mpiexec, set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or "
     "none of a rank's variables for one process alone"
 )
+# Steps of Slurm that have no ranks: none, that of salloc's shell, and that of sbatch's script.
+_NOT_BY_SRUN = (None, "4294967290", "4294967291")
 # Below the usual range of outgoing connections. Under Slurm the port follows from the job, so jobs
 # on one host have different ports.
 PORTS = range(20_000, 30_000)
@@ -84,7 +86,7 @@ def job_of(environment: Mapping[str, str]) -> Job | None:
 def _started(names: tuple[str, str], environment: Mapping[str, str]) -> bool:
     """Whether the launcher with these variables of rank and size started this process."""
     rank, size = names
-    step = "SLURM_STEP_ID" in environment
+    step = environment.get("SLURM_STEP_ID") not in _NOT_BY_SRUN
     if rank == "SLURM_PROCID":
         # A script of sbatch is number 0, too, and an allocation's shell knows the size. Only srun
         # starts a step.

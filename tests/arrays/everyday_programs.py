@@ -249,6 +249,8 @@ def sendrecv(comm: Communicator, seed: int) -> None:
     for out in (x, x[:], x.view(np.int64)):
         refused(lambda out=out: comm.sendrecv(x, after, out, before), "apart")
     refused(lambda: comm.sendrecv(long[:600], after, long[400:], before), "apart")
+    for source in (size, -1, rank):  # nothing is sent, or a rank would get it below
+        refused(lambda source=source: comm.sendrecv(x, after, np.empty(count), source), "expected")
     evens = comm.sendrecv(long[1::2], after, long[::2], before)
     same(evens, long[1::2], "odd elements to the even places")
     if rank == 0:
@@ -331,25 +333,28 @@ def changed_objects(comm: Communicator, seed: int) -> None:
         ("recv_object", lambda: comm.recv_object() if comm.rank else comm.send_object(value, 1)),
     ]
     planted = pickle.dumps(Planted())
-    lies: list[Callable[[bytes], bytes]] = [
-        lambda data: planted,
-        lambda data: hashlib.sha256(planted).digest() + planted,
-        lambda data: data.replace(b"xx", b"yx", 1),
-        lambda data: first[0],
+    # Of the bytes, and of the size's sign, which tells a refusal.
+    lies: list[tuple[Callable[[bytes], bytes], int]] = [
+        (lambda data: planted, 1),
+        (lambda data: hashlib.sha256(planted).digest() + planted, 1),
+        (lambda data: data.replace(b"xx", b"yx", 1), 1),
+        (lambda data: first[0], 1),
+        (bytes, -1),
     ]
-    loaded, first, lie = objects_of_ranks._loaded, [], bytes
+    loaded, first, lie, sign = objects_of_ranks._loaded, [], bytes, 1
 
-    def changed(call: Any, data: bytes, *rest: Any) -> Any:
+    def changed(call: Any, data: bytes, size: int, *rest: Any) -> Any:
         first.append(bytes(data))
-        return loaded(call, bytearray(lie(bytes(data)).ljust(len(data), b"\0")), *rest)
+        other = bytearray(lie(bytes(data)).ljust(len(data), b"\0"))
+        return loaded(call, other, sign * size, *rest)
 
     objects_of_ranks._loaded = changed  # type: ignore[assignment]
     for name, call in calls:
-        lie = bytes
+        lie, sign = bytes, 1
         call()  # goes well
         del first[1:]
         for planned in lies:
-            lie = planned if comm.rank else bytes
+            lie, sign = planned if comm.rank else (bytes, 1)
             try:
                 call()
             except hetcomm.TransportError as error:

@@ -372,6 +372,7 @@ WRONG_ARGUMENTS: dict[str, tuple[str, Callable[[Communicator], object]]] = {
     "to": ("rank", lambda group: group.send(X, "0")),
     "to beyond": ("rank", lambda group: group.send(X, 1 << 40)),
     "source": ("source", lambda group: group.recv(X, "0")),
+    "source of sendrecv": ("from 0 to 0", lambda group: group.sendrecv(X, 0, source=5)),
     "source of objects": ("rank", lambda group: group.recv_object(-1)),
     "values": ("1 values, got 3", lambda group: group.scatter_object([1, 2, 3])),
     "no values": ("got a NoneType", lambda group: group.scatter_object(None)),
