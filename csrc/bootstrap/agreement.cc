@@ -135,7 +135,10 @@ Status Agreement::publish(const std::exception& failure) {
 
 void Agreement::leave_will() {
   const Status gone(Code::peer_failed, "its process ended during set-up; see its own log");
-  store_.leave_will(kFirstFailure, packed(attributed(gone)), deadline_);
+  try {
+    store_.leave_will(kFirstFailure, packed(attributed(gone)), deadline_);
+  } catch (const StoreError&) {  // the stages see whether the store works
+  }
 }
 
 void Agreement::withdraw_will() {
