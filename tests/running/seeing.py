@@ -4,7 +4,10 @@ Prints test files for pytest. A test sees
 
 - a Python module that the test imports, or a module below it, or that a command of the test runs;
 - a folder of `csrc/` whose headers bind a name of `hetcomm._core` that the test uses;
-- the files whose path the test names, and the helpers that it imports.
+- the files whose path the test names, the helpers that it imports, and its `conftest.py` with
+  what that imports.
+
+Files that make the build, or that every import runs, concern all tests (`EVERYWHERE`).
 
 A test of communicators runs the code of all layers below. Such tests are the business of
 `make test`; for a change below them a few stand for all (`ABOVE`).
@@ -38,9 +41,9 @@ RUNNING = {"csrc/exec", "csrc/health", "csrc/bootstrap", "csrc/comm"}  # run all
 LAYERS = {str(path.relative_to(ROOT)) for path in (ROOT / "csrc").iterdir() if path.is_dir()}
 WHOLE = {"csrc", "bindings", "docs", "examples"}  # folders that tests read as text
 EVERYWHERE = {
-    ROOT / "hetcomm/__init__.py",
-    ROOT / "hetcomm/cli.py",
-}
+    "hetcomm/__init__.py", "hetcomm/cli.py", "CMakeLists.txt", "Makefile", "pyproject.toml",
+    "setup.py",
+}  # fmt: skip
 
 
 @cache
@@ -103,9 +106,9 @@ def imports(path: Path) -> frozenset[Path]:
     )
 
 
-def reach(path: Path) -> set[Path]:
-    """A file and all files of the project that it imports, directly or not."""
-    reached, left = set(), [path]
+def reach(*paths: Path) -> set[Path]:
+    """Files, and all files of the project that they import, directly or not."""
+    reached, left = set(), list(paths)
     while left:
         file = left.pop()
         if file not in reached:
@@ -127,10 +130,18 @@ def bound_folders() -> dict[str, set[str]]:
     return folders
 
 
+@cache
+def own_rules(folder: Path) -> set[Path]:
+    """The files of tests/ that pytest reads before the tests of a folder."""
+    found = (one / "conftest.py" for one in (folder, *folder.parents))
+    files = reach(*(path for path in found if path.is_file() and ROOT in path.parents))
+    return {file for file in files if ROOT / "tests" in file.parents}
+
+
 def sights(test: Path) -> set[str]:
     """What a test sees, as paths of the project: files, and folders of csrc/."""
     files = reach(test)
-    seen = {str(file.relative_to(ROOT)) for file in files}
+    seen = {str(file.relative_to(ROOT)) for file in files | own_rules(test.parent)}
     for file in files:
         if ROOT / "tests" not in file.parents:
             continue  # hetcomm/ uses most names; a test of it is no test of csrc/
@@ -148,6 +159,8 @@ def sights(test: Path) -> set[str]:
 def selected(changed: Iterable[str]) -> list[str]:
     """The tests for pytest that see one of these files or folders, in the order of names."""
     paths = [os.path.relpath((ROOT / path).resolve(), ROOT) for path in changed]
+    if not EVERYWHERE.isdisjoint(paths):
+        return ["tests"]
     chosen: set[str] = set()
     for path in paths:
         if path.startswith("csrc/"):

@@ -51,8 +51,6 @@ def test_a_name_of_the_core_leads_to_its_binding() -> None:
 def test_the_parts_of_the_project_are_seen_by_all_tests_of_it() -> None:
     parts = [
         "csrc",
-        "setup.py",
-        "CMakeLists.txt",
         "bindings",
         "hetcomm",
         "emulated",
@@ -62,6 +60,16 @@ def test_the_parts_of_the_project_are_seen_by_all_tests_of_it() -> None:
     ]
     seen = set(seeing.selected(parts))
     assert files("tests") - seen <= files("tests/running")
+
+
+def test_rules_of_a_folder_are_seen_by_its_tests() -> None:
+    assert files("tests/core") <= set(seeing.selected(["tests/core/conftest.py"]))
+    assert files("tests") == set(seeing.selected(["tests/running/skips.py"]))
+
+
+@pytest.mark.parametrize("path", ["pyproject.toml", "setup.py", "hetcomm/cli.py"])
+def test_what_every_test_uses_is_seen_by_all(path: str) -> None:
+    assert seeing.selected(["csrc/plan", path]) == ["tests"]
 
 
 def test_an_unknown_path_is_refused() -> None:

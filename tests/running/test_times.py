@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
+import times
 from times import Times, file_of, folder_of, grouped, grown, processor_seconds, table
 
 BUSY = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
@@ -25,6 +28,16 @@ def test_a_process_that_runs_counts() -> None:
         assert process.stdout and process.stdout.readline()
         assert processor_seconds(os.getpid()) - before >= 0.25
         process.communicate(b"\n", timeout=60)
+
+
+def test_the_times_of_a_part_are_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(times, "LAST", tmp_path / "times.json")
+    monkeypatch.setattr(sys, "argv", ["times.py"])
+    times.LAST.write_text('{"whole": false, "tests": {}}')
+    with pytest.raises(SystemExit, match="run `make test`"):
+        times.main()
 
 
 def test_times_add_up_by_folder_and_file() -> None:

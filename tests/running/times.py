@@ -89,7 +89,9 @@ class TestTimes:
         if hasattr(self.config, "workerinput") or not self.tests:
             return
         LAST.parent.mkdir(exist_ok=True)
-        LAST.write_text(json.dumps({name: vars(times) for name, times in self.tests.items()}))
+        whole = self.config.args_source == pytest.Config.ArgsSource.TESTPATHS
+        tests = {name: vars(times) for name, times in self.tests.items()}
+        LAST.write_text(json.dumps({"whole": whole, "tests": tests}))
         folders = grouped(self.tests.items(), folder_of)
         terminalreporter.section("times by folder")
         for line in table(folders):
@@ -157,9 +159,12 @@ def store(folders: dict[str, Times]) -> None:
 
 
 def main() -> None:
-    tests = {name: Times(**times) for name, times in json.loads(LAST.read_text()).items()}
+    last = json.loads(LAST.read_text())
+    tests = {name: Times(**times) for name, times in last["tests"].items()}
     if "--files" in sys.argv:
         print("\n".join(table(grouped(tests.items(), file_of))))
+    elif not last["whole"]:
+        raise SystemExit("expected the times of all tests, got those of a part: run `make test`")
     else:
         store(grouped(tests.items(), folder_of))
 

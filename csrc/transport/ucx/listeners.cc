@@ -79,10 +79,10 @@ uint32_t drops(int descriptor) {
 void warn_unfiltered(const std::string& why) {
   static std::atomic<bool> said{false};
   if (said.exchange(true)) return;
-  log(LogLevel::warning,
-      "UCX's TCP ports take connections from anybody, because " + why +
-          "; whoever reaches them can write this process's memory: keep the network private, see "
-          "docs/security.md");
+  log(LogLevel::warning, "UCX's TCP ports take connections from anybody, because " + why +
+                             "; a program that reaches them can write this process's memory: keep "
+                             "the network private, see "
+                             "docs/security.md");
 }
 
 }  // namespace
@@ -112,8 +112,7 @@ void UcxListeners::find(std::string_view worker_address, bool expected) {
   cut_off_strangers();
 }
 
-// Nobody knows a new worker's address. So whoever connected before the filter was there is a
-// stranger.
+// Nobody knows a new worker's address. So connections from before the filter are strangers'.
 void UcxListeners::cut_off_strangers() const {
   const Deadline deadline(kAcceptBound);
   for (const Listener& listener : listeners_) {
@@ -194,7 +193,8 @@ void UcxListeners::look() {
     if (dropped == 0 || std::exchange(warned_, true)) continue;
     log(LogLevel::warning,
         name_of(listener.port) + " of " + listener.address + " dropped " + std::to_string(dropped) +
-            " packets: only addresses of ranks may connect. If a rank's address changes on the way "
+            " packets: only addresses of ranks may connect, or its queue was full. If a rank's "
+            "address changes on the way "
             "here (NAT), name the changed one in HETCOMM_UCX_SOURCES; see docs/security.md");
   }
 }
