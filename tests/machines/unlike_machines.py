@@ -33,6 +33,7 @@ class Machine:
     facts: the expected result of facts().
     needs: the missing ability of a machine whose kernel refuses.
     emulates, has_ranks: whether to try emulated hosts, and ranks.
+    imports: whether the ranks import torch there, instead of before.
     fails: [check] -> words of the error of the check; every other check works.
     says: [check] -> words on the output of the check.
     """
@@ -42,6 +43,7 @@ class Machine:
     needs: str = ""
     emulates: bool = False
     has_ranks: bool = True
+    imports: bool = False
     fails: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     says: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -244,8 +246,10 @@ MACHINES = {
         needs=_MOUNTS,
         says={"0": ("without the shared memory posix, sysv", "/dev/shm cannot be written")},
     ),
-    "few addresses": Machine(few_addresses, {"bytes of addresses": 8 * GIB}),
-    "read-only HOME": Machine(read_only_home, {"writable HOME": False}, needs=_MOUNTS),
+    "few addresses": Machine(few_addresses, {"bytes of addresses": 8 * GIB}, imports=True),
+    "read-only HOME": Machine(
+        read_only_home, {"writable HOME": False}, needs=_MOUNTS, imports=True
+    ),
     "no IPv6": Machine(without_ipv6, {"IPv6": False}, needs=_NAMESPACES),
     "IPv6 alone": Machine(
         ipv6_alone,
@@ -257,7 +261,7 @@ MACHINES = {
         unresolved_name, {"own name": False, "localhost": False}, needs=_NAMESPACES
     ),
     "AVX2 only": Machine(avx2_only),
-    "locale C": Machine(locale_c),
+    "locale C": Machine(locale_c, imports=True),
     "no control groups": Machine(
         without_control_groups,
         {"control groups": False},
@@ -273,5 +277,5 @@ MACHINES = {
         has_ranks=False,
         fails={"emulate": ("expected a writable /proc/sys", "systempaths=unconfined")},
     ),
-    "a path with spaces": Machine(path_with_spaces, needs=_NAMESPACES, emulates=True),
+    "a path with spaces": Machine(path_with_spaces, needs=_NAMESPACES, emulates=True, imports=True),
 }

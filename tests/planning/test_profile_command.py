@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
-import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from planned import MODEL, profile
+from preloaded import Preloaded
 from typer.testing import CliRunner, Result
 
 import hetcomm
@@ -20,10 +20,13 @@ from hetcomm.cli import app
 from hetcomm.emulate import Cluster, Host, Nic
 from hetcomm.emulate.cluster_text import text
 from hetcomm.plan import Layout, Profile
+from hetcomm.plan.profile import HostWork
 
 LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PMI_RANK", "PMI_SIZE")
 QUICK = ("--micro-batches", "1,2", "--seconds", "0.001")
 BOUND = 480.0  # seconds; far above the time of any run, also on a busy machine
+RANK = Path(__file__).with_name("profiling_rank.py")
+STUBBED = 1.5e-5  # seconds; the host's work, where it is not measured
 
 
 @pytest.fixture
@@ -32,6 +35,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "model.json").write_text(MODEL.text())
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def stubbed_host_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its measurement imports torch in two more processes; other tests here measure it."""
+    stubbed = HostWork(STUBBED, STUBBED, STUBBED)
+    monkeypatch.setattr("hetcomm.plan.measure.job.host_work_apart", lambda: stubbed)
 
 
 def run(*words: str) -> Result:
@@ -71,6 +81,7 @@ def test_a_measured_profile_serves_a_plan(folder: Path) -> None:
     assert Layout.load("layout.json").layers == MODEL.layers
 
 
+@pytest.mark.usefixtures("stubbed_host_work")
 def test_the_command_that_a_plan_names_measures_what_lacks(folder: Path) -> None:
     profile().save("known.json")
     (folder / "cluster.toml").write_text(cluster_of("fast", "new box"))
@@ -84,6 +95,7 @@ def test_the_command_that_a_plan_names_measures_what_lacks(folder: Path) -> None
     assert run(*plan, *shlex.split(option), "--tolerance", "0.5").exit_code == 0
 
 
+@pytest.mark.usefixtures("stubbed_host_work")
 def test_a_kind_of_device_is_added_or_measured_again(folder: Path) -> None:
     profile().save("known.json")
     done = run("profile", "model.json", "--device", "fast", "--add", "known.json", *QUICK)
@@ -106,43 +118,50 @@ def test_a_plan_takes_each_device_of_one_file(folder: Path) -> None:
 
 
 def ranks(
-    labels: tuple[str, ...], folder: Path, *options: str, apart: bool = False
+    labels: tuple[str, ...],
+    folder: Path,
+    *options: str,
+    apart: bool = False,
+    stubbed: tuple[str, ...] = (),
 ) -> list[tuple[int, str]]:
     """Exit status and output of each rank; a label is the name of a rank's kind of device. apart:
-    unlike kinds are on hosts of their own."""
+    unlike kinds are on hosts of their own. stubbed: kinds whose host work is not measured."""
     port = rendezvous.free_port()
     clean = {name: each for name, each in os.environ.items() if name not in LAUNCHERS}
+    arguments = ["profile", "model.json", *options, *QUICK, "--timeout", "120"]
     processes = []
-    for rank, label in enumerate(labels):
-        of_rank = {
-            "RANK": str(rank), "WORLD_SIZE": str(len(labels)), "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port), "HETCOMM_VENDOR": label, "PYTHONSAFEPATH": "1",
-            "OMP_NUM_THREADS": "1",
-        }  # fmt: skip
-        if apart:
-            of_rank["HETCOMM_HOST_ID"] = f"{folder}-{label}"
-        command = [sys.executable, "-P", "-m", "hetcomm", "profile", "model.json", *options]
-        processes.append(
-            subprocess.Popen(
-                [*command, *QUICK, "--timeout", "120"], cwd=folder, env=clean | of_rank,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            )
-        )  # fmt: skip
-    try:
-        outputs = [process.communicate(timeout=BOUND)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    return [(process.returncode, said) for process, said in zip(processes, outputs, strict=True)]
+    with ExitStack() as files:
+        for rank, label in enumerate(labels):
+            of_rank = {
+                "RANK": str(rank), "WORLD_SIZE": str(len(labels)), "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port), "HETCOMM_VENDOR": label, "PYTHONSAFEPATH": "1",
+                "OMP_NUM_THREADS": "1",
+            }  # fmt: skip
+            if apart:
+                of_rank["HETCOMM_HOST_ID"] = f"{folder}-{label}"
+            if label in stubbed:
+                of_rank["STUBBED_HOST_WORK"] = str(STUBBED)
+            errors = files.enter_context(open(folder / f"{rank}.err", "w"))
+            processes.append(Preloaded(RANK, arguments, clean | of_rank, errors))
+        try:
+            statuses = [process.wait(BOUND) for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+        outputs = [process.stdout.read() for process in processes]
+    said = [(folder / f"{rank}.err").read_text() for rank in range(len(labels))]
+    return [(status, a + b) for status, a, b in zip(statuses, outputs, said, strict=True)]
 
 
 @pytest.mark.slow
 def test_ranks_of_unlike_devices_write_one_file(folder: Path) -> None:
-    found = ranks(("red", "blue", "red"), folder)
+    found = ranks(("red", "blue", "red"), folder, stubbed=("red",))
     assert [status for status, _ in found] == [0, 0, 0], found
     assert "Written: profile.json" in found[0][1] and found[1][1] == found[2][1] == ""
     mine = Profile.load(folder / "profile.json")
     assert sorted(mine.devices) == ["blue", "red"]
+    assert mine.host_work["red"] == HostWork(STUBBED, STUBBED, STUBBED)
+    assert 0 < mine.host_work["blue"].message < 1 and mine.host_work["blue"].each_pass != STUBBED
     assert {(row.device, row.layer) for row in mine.rows} == {
         (device, kind) for device in mine.devices for kind in ("embedding", "block", "head")
     }
@@ -157,7 +176,9 @@ def test_ranks_of_unlike_devices_write_one_file(folder: Path) -> None:
 @pytest.mark.slow
 def test_groups_of_ranks_measure_tensor_degrees(folder: Path) -> None:
     """Two ranks on one host, and a host with one rank, which cannot measure the degree 2."""
-    found = ranks(("red", "red", "blue"), folder, "--tensor", "2", apart=True)
+    found = ranks(
+        ("red", "red", "blue"), folder, "--tensor", "2", apart=True, stubbed=("red", "blue")
+    )
     assert [status for status, _ in found] == [0, 0, 0], found
     assert "blue: tensor degree 2, its host has 1 ranks" in found[0][1]
     mine = Profile.load(folder / "profile.json")

@@ -78,6 +78,9 @@ class Preloaded:
             with suppress(ProcessLookupError):  # its code is on the way
                 os.kill(self.pid, number)
 
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
