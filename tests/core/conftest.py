@@ -36,10 +36,10 @@ def make(tmp_path: Path) -> machines.Make:
 
 
 @pytest.fixture(scope="session")
-def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shim() -> Path:
     """All device kernels as a library for this processor."""
     abilities.need("compiler")
-    return kernel_shim.build(tmp_path_factory.mktemp("kernels"))
+    return kernel_shim.build()
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
+import hashlib
 import os
 import platform
 import subprocess
@@ -15,6 +17,11 @@ from codec_inputs import dtypes_of
 from hetcomm import _core
 
 HERE = Path(__file__).parent
+BUILD = HERE.parents[1] / "build" / "device_kernels"
+OPTIONS = (
+    *("-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing"),
+    *("-Wno-unknown-pragmas", "-shared", "-fPIC"),
+)
 SEED = int(os.environ.get("HETCOMM_TEST_SEED", "20260"))
 DTYPES = _core.Dtype.__members__
 REDUCTIONS = [
@@ -70,17 +77,33 @@ def grouping_of(codec: str) -> str:
     return f"hetcomm::{'Bfloat16' if scale == 'bf16' else 'Float32'}, {group}"
 
 
-def build(folder: Path) -> Path:
-    """All kernels as a library for this processor. Needs a compiler."""
-    compiler = os.environ.get("CXX", "g++")
+def build() -> Path:
+    """All kernels as a library for this processor. Needs a compiler. All workers share it."""
+    text = _source()
+    compiler = [os.environ.get("CXX", "g++"), *OPTIONS, *_fused()]
+    known = f"{compiler}{text}{(HERE / 'kernel_shim.h').read_text()}"
+    BUILD.mkdir(parents=True, exist_ok=True)
+    library = BUILD / f"{hashlib.sha256(known.encode()).hexdigest()[:16]}.so"
+    with (BUILD / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if library.exists():
+            return library
+        source, partial = BUILD / "kernels.cc", BUILD / "kernels.partial"
+        source.write_text(text)
+        command = [*compiler, f"-I{HERE}", str(source), "-o", str(partial)]
+        subprocess.run(command, check=True, timeout=800)
+        partial.rename(library)
+    return library
+
+
+def _source() -> str:
     names = kernels()
     table = ",\n".join(
         f"[](unsigned b, unsigned t, void** a) {{ shim::launch(&hetcomm::{name}, b, t, a); }}"
         for name in names
     )
-    source = folder / "kernels.cc"
     addresses = ", ".join(f"(const void*)&hetcomm::{name}" for name in names)
-    source.write_text(
+    return (
         f'#include "kernel_shim.h"\n#include <dlfcn.h>\n{_core.device_text()}\n'
         f"using Run = void (*)(unsigned, unsigned, void**);\nconst Run table[] = {{{table}}};\n"
         f"const void* const addresses[] = {{{addresses}}};\n"
@@ -92,27 +115,6 @@ def build(folder: Path) -> Path:
         "    if (addresses[kernel] == wanted) return run(kernel, b, t, a), 0;\n"
         "  }\n  return 500;\n}\n"
     )
-    library = folder / "kernels.so"
-    subprocess.run(
-        [
-            compiler,
-            "-std=c++17",
-            "-O1",
-            "-ffp-contract=off",
-            *_fused(),
-            "-fno-strict-aliasing",
-            "-Wno-unknown-pragmas",
-            "-shared",
-            "-fPIC",
-            f"-I{HERE}",
-            str(source),
-            "-o",
-            str(library),
-        ],
-        check=True,
-        timeout=800,
-    )
-    return library
 
 
 def _fused() -> list[str]:

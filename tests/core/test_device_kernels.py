@@ -137,7 +137,7 @@ needs_nvrtc = pytest.mark.needs("NVRTC")
 
 
 @needs_nvrtc
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("kernel", [name for name in kernels() if "bfloat16" in name.lower()])
 def test_nvrtc_compiles_the_kernel(kernel: str) -> None:
     code, symbol = _core.compile_kernel("nvidia", "sm_90", kernel)
