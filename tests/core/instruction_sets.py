@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 import sampled
@@ -16,15 +17,15 @@ NEEDS = {"baseline": (), "avx2": ("avx2",), "avx512": ("avx512",)}
 # Changed inputs of each codec: the tests that repeat here have already tried more.
 FEWER = {"HETCOMM_TEST_FUZZED": "200"}
 
-# The ones that the tests themselves do not use.
-others = pytest.mark.parametrize(
-    "name",
-    [
+
+def others(test: Callable[..., None]) -> Callable[..., None]:
+    """Repeats a test on the instruction sets that the tests themselves do not use."""
+    names = [
         pytest.param(name, marks=pytest.mark.needs(*abilities))
         for name, abilities in NEEDS.items()
         if name != _core.instruction_set()
-    ],
-)
+    ]
+    return pytest.mark.sampled(1)(pytest.mark.parametrize("name", names)(test))
 
 
 BOUND = 500.0  # seconds; below the limit of pytest for a test
