@@ -91,9 +91,9 @@ class PlanBuilder {
   };
   struct RankState {
     Plan plan;
-    AccessMap accesses[kSpaces];                                     // by Space
-    std::vector<Step> unlowered;                                     // of a rank with device memory
-    std::map<int, int> sent, received;                               // messages so far, by peer
+    AccessMap accesses[kSpaces];                                // by Space
+    std::vector<Step> unlowered;                                // of a rank with device memory
+    std::map<int, int> sent, received;                          // messages so far, by peer
     std::map<std::pair<int, bool>, std::vector<int>> messages;  // steps, by peer, whether it sends
     std::map<std::tuple<Space, int64_t, int64_t>, Encoded> encoded;  // by the elements' range
   };
