@@ -342,7 +342,7 @@ def test_members_run_as_processes() -> None:
     def member_body(member: int) -> None:
         island = _core.ShmIsland(name, member, members)
         rng = np.random.default_rng(5)  # the same cases in every process
-        for sequence in range(200):
+        for sequence in range(100):
             kind = KINDS[sequence % 4]
             case = random_case(rng, kind, "bfloat16", "sum", members, 20_001)
             island.start(0, case.call(member, sequence))

@@ -19,20 +19,20 @@ INJECT = Path(__file__).with_name("inject.py")
 # a full /dev/shm by itself.
 GROUPS = {
     "processes": (
-        "", 20,
+        "", 12,
         ("kill", "kill-several", "kill-in-set-up", "stop", "delay", "abort", "leave"),
     ),
     "timeouts": ("", 3, ("stop-long", "delay-long")),
     "set-up": ("", 6, ("kill-in-set-up", "handover-flood", "store-stopped")),
     "machine": (
-        "", 12,
+        "", 8,
         ("strangers", "flood", "descriptors", "descriptors-in-set-up", "memory",
          "memory-in-set-up"),
     ),
     "files": ("compiler", 4, ("files-stand-still",)),
-    "libraries": ("emulated vendors", 9, ("library",)),
+    "libraries": ("emulated vendors", 6, ("library",)),
     "networks": (
-        "namespaces", 10, ("kill-host", "link-blink", "link-lost", "rail-lost", "rate-cut"),
+        "namespaces", 6, ("kill-host", "link-blink", "link-lost", "rail-lost", "rate-cut"),
     ),
 }  # fmt: skip
 
