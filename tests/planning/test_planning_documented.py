@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from preloaded import stand_in
 
 from hetcomm.plan import Layout
 
@@ -44,14 +44,14 @@ def programs() -> list[str]:
 
 def run(tmp_path: Path, layout: str, trainer: str) -> str:
     """The output of four ranks."""
-    environment = os.environ | {"PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"PYTHONSAFEPATH": "1", "PYTHON_EXEC": stand_in()}
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
     (tmp_path / "layout.py").write_text(layout)
     (tmp_path / "train.py").write_text(trainer)
     output = ""
     for command in (["layout.py"], [*launch, "train.py"]):
         done = subprocess.run(
-            [sys.executable, "-P", *command],
+            [stand_in(), "-P", *command],
             cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=BOUND,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from preloaded import Preloaded
+from preloaded import Preloaded, stand_in
 
 PROGRAM = """\
 import atexit, ctypes, os, sys
@@ -63,3 +64,34 @@ def test_a_process_can_be_killed(program: Path) -> None:
     assert process.wait(60) == -signal.SIGKILL
     assert process.poll() == process.returncode == -signal.SIGKILL
     process.kill()  # a process that has ended
+
+
+def test_a_command_stands_for_the_interpreter(program: Path) -> None:
+    variables = os.environ | {"WHAT": "a variable"}
+    words = [stand_in(), "-P", "-u", program, "one"]
+    done = subprocess.run(
+        words, env=variables, input="a line\n", capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 3, done
+    is_imported = find_spec("torch") is not None
+    first, _, last = done.stdout.splitlines()
+    assert (first, last) == (f"__main__ one a variable {is_imported}", "the end")
+    assert done.stderr == "an error\nafter the interpreter: Quit\n"
+    module = subprocess.run(
+        [stand_in(), "-m", "program", "two"], cwd=program.parent, env=variables,
+        input="\n", capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert module.stdout.startswith("__main__ two a variable"), module
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_stand_in_and_its_fork_end_together(tmp_path: Path, number: signal.Signals) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import os, signal\nprint(os.getpid(), flush=True)\nsignal.pause()\n")
+    with subprocess.Popen([stand_in(), program], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        fork = os.pidfd_open(int(process.stdout.readline()))
+        process.send_signal(number)
+        assert process.wait(60) == -number
+        assert select.select([fork], [], [], 60)[0], "the fork has not ended"
+        os.close(fork)

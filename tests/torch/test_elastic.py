@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from typing import Any
 import crashing_trainer
 import elastic
 import pytest
+from preloaded import stand_in
 from torch.distributed import HashStore, TCPStore
 
 import hetcomm
@@ -45,8 +45,8 @@ def reference() -> list[float]:
 
 
 def torchrun(folder: Path, host: str, *options: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--max-restarts=1", *options]
-    environment = {**os.environ, "HETCOMM_HOST_ID": host, "OMP_NUM_THREADS": "1"}
+    command = [stand_in(), "-m", "torch.distributed.run", "--max-restarts=1", *options]
+    environment = {**os.environ, "HETCOMM_HOST_ID": host, "PYTHON_EXEC": stand_in()}
     with (folder / f"{host}.log").open("wb") as log:
         return subprocess.Popen(
             [*command, str(PROGRAM), str(folder)], stdout=log, stderr=log, env=environment
