@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 import rejoin
 import rejoining_worker
+from preloaded import stand_in
 from torch.distributed import HashStore, TCPStore
 
 WORKERS, STEPS, KILLED, JOINED = 3, 12, 4, 8
@@ -37,10 +37,10 @@ def worker(port: int, folder: Path, name: str, host: str) -> subprocess.Popen[by
     numbers = map(str, (port, WORKERS, STEPS, KILLED, JOINED))
     with (folder / f"{name}.log").open("wb") as log:
         return subprocess.Popen(
-            [sys.executable, "-P", str(program), *numbers, str(folder), name],
+            [stand_in(), "-P", str(program), *numbers, str(folder), name],
             stdout=log,
             stderr=log,
-            env={**os.environ, "HETCOMM_HOST_ID": f"rejoin-{host}", "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "HETCOMM_HOST_ID": f"rejoin-{host}"},
         )
 
 
