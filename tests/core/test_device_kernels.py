@@ -120,9 +120,10 @@ def test_cast_has_the_bits_of_the_host(run: Run, source_format: str, target_form
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("part", range(4))
 def test_nvcc_compiles_every_kernel(tmp_path: Path, part: int) -> None:
-    """tests/vendors compiles the kernels for other architectures."""
+    """tests/vendors compiles the kernels for other architectures. Most are of codecs of blocks."""
     source = tmp_path / "kernels.cu"
-    names = kernels()[part::4]
+    blocks = [name for name in kernels() if name.startswith(("encode", "decode"))]
+    names = [name for name in kernels() if name not in blocks] + blocks[part::4]
     table = ", ".join(f"(const void*)&hetcomm::{name}" for name in names)
     source.write_text(f"{_core.device_text()}\nextern const void* const table[] = {{{table}}};\n")
     ptx = tmp_path / "kernels.ptx"
