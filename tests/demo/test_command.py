@@ -1,20 +1,17 @@
 """The command: a whole quick demo in an emulated cluster, and the message of each failure."""
 
 import json
-import subprocess
-from collections.abc import Mapping, Sequence
+import sys
 from io import StringIO
 from pathlib import Path
-from types import SimpleNamespace
-from typing import IO, Any
 
 import pytest
 import typer
-from preloaded import Preloaded
+from preloaded import stand_in
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from hetcomm.demo import command, launcher, loopback, planning
+from hetcomm.demo import command, launcher, planning
 from hetcomm.demo.launcher import Launcher, RunError
 from hetcomm.demo.training import Comparison, Training
 from hetcomm.emulate import Cluster, ClusterError, RefusedError, load, run
@@ -126,28 +123,13 @@ def test_ranks_import_where_modules_cannot_be_preloaded(
     assert "start no threads, got 1; leave them out: each rank imports" in caplog.text
 
 
-def fork_trainers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each trainer on the loopback would import torch by itself."""
-    popen = subprocess.Popen
-
-    def start(
-        words: Sequence[str], *, env: Mapping[str, str], stdout: IO[bytes], **more: Any
-    ) -> Preloaded | subprocess.Popen[bytes]:
-        if Path(words[1]).name == "trainer.py":
-            return Preloaded(words[1], words[2:], env, stdout)
-        return popen(words, env=env, stdout=stdout, **more)
-
-    streams = {"DEVNULL": subprocess.DEVNULL, "STDOUT": subprocess.STDOUT}
-    monkeypatch.setattr(loopback, "subprocess", SimpleNamespace(Popen=start, **streams))
-
-
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("measures_briefly")
 def test_without_namespaces_the_demo_runs_on_the_loopback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_namespaces(monkeypatch)
-    fork_trainers(monkeypatch)
+    monkeypatch.setattr(sys, "executable", stand_in())  # each rank of a run would import torch
     small = tmp_path / "small.toml"
     small.write_text(ONE_RANK_EACH)
     result = invoke(tmp_path, "--backend", "hetcomm", "--cluster", str(small))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from contextlib import ExitStack
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from planned import MODEL, profile
-from preloaded import Preloaded
+from preloaded import stand_in
 from typer.testing import CliRunner, Result
 
 import hetcomm
@@ -128,29 +128,30 @@ def ranks(
     unlike kinds are on hosts of their own. stubbed: kinds whose host work is not measured."""
     port = rendezvous.free_port()
     clean = {name: each for name, each in os.environ.items() if name not in LAUNCHERS}
-    arguments = ["profile", "model.json", *options, *QUICK, "--timeout", "120"]
+    command = [stand_in(), "-P", str(RANK), "profile", "model.json", *options, *QUICK]
     processes = []
-    with ExitStack() as files:
-        for rank, label in enumerate(labels):
-            of_rank = {
-                "RANK": str(rank), "WORLD_SIZE": str(len(labels)), "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port), "HETCOMM_VENDOR": label, "PYTHONSAFEPATH": "1",
-                "OMP_NUM_THREADS": "1",
-            }  # fmt: skip
-            if apart:
-                of_rank["HETCOMM_HOST_ID"] = f"{folder}-{label}"
-            if label in stubbed:
-                of_rank["STUBBED_HOST_WORK"] = str(STUBBED)
-            errors = files.enter_context(open(folder / f"{rank}.err", "w"))
-            processes.append(Preloaded(RANK, arguments, clean | of_rank, errors))
-        try:
-            statuses = [process.wait(BOUND) for process in processes]
-        finally:
-            for process in processes:
-                process.kill()
-        outputs = [process.stdout.read() for process in processes]
-    said = [(folder / f"{rank}.err").read_text() for rank in range(len(labels))]
-    return [(status, a + b) for status, a, b in zip(statuses, outputs, said, strict=True)]
+    for rank, label in enumerate(labels):
+        of_rank = {
+            "RANK": str(rank), "WORLD_SIZE": str(len(labels)), "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port), "HETCOMM_VENDOR": label, "PYTHONSAFEPATH": "1",
+            "OMP_NUM_THREADS": "1",
+        }  # fmt: skip
+        if apart:
+            of_rank["HETCOMM_HOST_ID"] = f"{folder}-{label}"
+        if label in stubbed:
+            of_rank["STUBBED_HOST_WORK"] = str(STUBBED)
+        processes.append(
+            subprocess.Popen(
+                [*command, "--timeout", "120"], cwd=folder, env=clean | of_rank,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            )
+        )  # fmt: skip
+    try:
+        outputs = [process.communicate(timeout=BOUND)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    return [(process.returncode, said) for process, said in zip(processes, outputs, strict=True)]
 
 
 @pytest.mark.slow

@@ -103,9 +103,6 @@ class Preloaded:
             with suppress(ProcessLookupError):  # its code is on the way
                 os.kill(self.pid, number)
 
-    def terminate(self) -> None:
-        self.send_signal(signal.SIGTERM)
-
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
@@ -162,6 +159,8 @@ def serve(front: int, listener: socket.socket) -> list[Any] | None:
         ready.register(listener, selectors.EVENT_READ)
         while True:
             for key, _ in ready.select():
+                if ready.get_map().get(key.fd) is not key:
+                    continue  # closed by the event before, and perhaps open anew
                 if key.fd == front:
                     return None
                 if key.fd in clients:
@@ -225,7 +224,7 @@ def main() -> None:
 
 def run(words: list[str]) -> None:
     """Does what the interpreter does with its arguments."""
-    is_safe, is_module = False, False
+    is_safe, is_module = bool(os.environ.get("PYTHONSAFEPATH")), False
     while words[0].startswith("-") and not is_module:
         option = words.pop(0)
         is_safe |= option == "-P"

@@ -36,7 +36,7 @@ def main() -> None:
         if -code != signal.SIGKILL:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
-    os._exit(code)
+    sys.exit(code)
 
 
 main()
