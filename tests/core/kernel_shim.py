@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
-import hashlib
 import os
 import platform
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import compiled
 import numpy as np
 from codec_inputs import dtypes_of
 
 from hetcomm import _core
 
 HERE = Path(__file__).parent
-BUILD = HERE.parents[1] / "build" / "device_kernels"
-OPTIONS = (
-    *("-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing"),
-    *("-Wno-unknown-pragmas", "-shared", "-fPIC"),
-)
 SEED = int(os.environ.get("HETCOMM_TEST_SEED", "20260"))
 DTYPES = _core.Dtype.__members__
 REDUCTIONS = [
@@ -78,22 +71,10 @@ def grouping_of(codec: str) -> str:
 
 
 def build() -> Path:
-    """All kernels as a library for this processor. Needs a compiler. All workers share it."""
-    text = _source()
-    compiler = [os.environ.get("CXX", "g++"), *OPTIONS, *_fused()]
-    known = f"{compiler}{text}{(HERE / 'kernel_shim.h').read_text()}"
-    BUILD.mkdir(parents=True, exist_ok=True)
-    library = BUILD / f"{hashlib.sha256(known.encode()).hexdigest()[:16]}.so"
-    with (BUILD / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if library.exists():
-            return library
-        source, partial = BUILD / "kernels.cc", BUILD / "kernels.partial"
-        source.write_text(text)
-        command = [*compiler, f"-I{HERE}", str(source), "-o", str(partial)]
-        subprocess.run(command, check=True, timeout=800)
-        partial.rename(library)
-    return library
+    """All kernels as a library for this processor. Needs a compiler."""
+    options = ["-std=c++17", "-O1", "-ffp-contract=off", *_fused(), "-fno-strict-aliasing"]
+    options += ["-Wno-unknown-pragmas", f"-I{HERE}"]
+    return compiled.library("device_kernels", _source(), options, includes=[HERE / "kernel_shim.h"])
 
 
 def _source() -> str:

@@ -7,16 +7,14 @@ its streams. The native part (emulated_device/) is compiled at first use, for th
 from __future__ import annotations
 
 import ctypes
-import fcntl
-import hashlib
 import os
-import subprocess
 import sys
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import compiled
 import pytest
 import torch
 
@@ -25,7 +23,6 @@ from hetcomm._vendors import vendors
 NAME = "emulated"
 _HERE = Path(__file__).parent / "emulated_device"
 _ROOT = Path(__file__).parents[2]
-_BUILD = _ROOT / "build" / "emulated_device"
 # Abilities that the tests of this device need.
 needed = [
     pytest.mark.needs("emulated vendors", "compiler"),
@@ -38,34 +35,16 @@ needed = [
 
 def build() -> Path:
     """The path of the native part. Compiles it if necessary, in about a minute."""
-    sources = sorted(_HERE.glob("*.cc"))
-    key = hashlib.sha256(torch.__version__.encode())
-    for file in [*sorted(_HERE.iterdir()), _ROOT / "emulated/runtime_abi.h"]:
-        key.update(file.read_bytes())
-    _BUILD.mkdir(parents=True, exist_ok=True)
-    library = _BUILD / f"emulated_device-{key.hexdigest()[:16]}.so"
-    with (_BUILD / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if library.exists():
-            return library
-        unit = _BUILD / "all.cc"  # one file, so that torch's headers are read once
-        unit.write_text("".join(f'#include "{source.name}"\n' for source in sources))
-        root = Path(torch.__file__).parent
-        abi = int(torch.compiled_with_cxx11_abi())
-        subprocess.run(
-            [
-                os.environ.get("CXX", "g++"),
-                *("-std=c++20", "-O0", "-fPIC", "-shared", "-w", "-fvisibility=hidden"),
-                f"-D_GLIBCXX_USE_CXX11_ABI={abi}",
-                *(f"-I{_HERE}", f"-I{_ROOT}", f"-I{root / 'include'}"),
-                *(str(unit), "-o", f"{library}.partial"),
-                *(f"-L{root / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10", "-ldl"),
-            ],
-            check=True,
-            timeout=600,
-        )
-        Path(f"{library}.partial").rename(library)
-    return library
+    # One file, so that torch's headers are read once. Another torch needs another library.
+    source = f"// torch {torch.__version__}\n"
+    source += "".join(f'#include "{file.name}"\n' for file in sorted(_HERE.glob("*.cc")))
+    root = Path(torch.__file__).parent
+    abi = int(torch.compiled_with_cxx11_abi())
+    options = ["-std=c++20", "-O0", "-w", "-fvisibility=hidden", f"-D_GLIBCXX_USE_CXX11_ABI={abi}"]
+    options += [f"-I{_HERE}", f"-I{_ROOT}", f"-I{root / 'include'}"]
+    libraries = [f"-L{root / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10", "-ldl"]
+    includes = [*sorted(_HERE.iterdir()), _ROOT / "emulated/runtime_abi.h"]
+    return compiled.library("emulated_device", source, options, libraries, includes)
 
 
 def _module(library: ctypes.CDLL) -> types.ModuleType:
