@@ -81,8 +81,7 @@ void warn_unfiltered(const std::string& why) {
   if (said.exchange(true)) return;
   log(LogLevel::warning, "UCX's TCP ports take connections from anybody, because " + why +
                              "; a program that reaches them can write this process's memory: keep "
-                             "the network private, see "
-                             "docs/security.md");
+                             "the network private, see docs/security.md");
 }
 
 }  // namespace
@@ -194,8 +193,8 @@ void UcxListeners::look() {
     log(LogLevel::warning,
         name_of(listener.port) + " of " + listener.address + " dropped " + std::to_string(dropped) +
             " packets: only addresses of ranks may connect, or its queue was full. If a rank's "
-            "address changes on the way "
-            "here (NAT), name the changed one in HETCOMM_UCX_SOURCES; see docs/security.md");
+            "address changes on the way here (NAT), name the changed one in HETCOMM_UCX_SOURCES; "
+            "see docs/security.md");
   }
 }
 
