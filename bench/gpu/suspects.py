@@ -148,7 +148,7 @@ def main() -> None:
     parsed.add_argument("--suspect", default="", help="the name of one")
     arguments = parsed.parse_args()
     report = Report(arguments.folder)
-    sys.path.append(str(TESTS / "torch"))
+    sys.path += [str(TESTS / "torch"), str(TESTS / "running")]
     import emulated_device
     import suspect_programs  # noqa: F401  # with torch, which the ranks need not import again
 
