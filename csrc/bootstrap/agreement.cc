@@ -19,6 +19,8 @@ const char* const kFirstFailure = "failed";  // its key
 constexpr std::chrono::nanoseconds kFirstTurn = 1s, kLongestTurn = 4s;
 // A rank whose failure may be a consequence waits so long for the cause.
 constexpr std::chrono::nanoseconds kPatience = 3s;
+// A peer's part may end with the deadline, and its failure comes after that.
+constexpr std::chrono::nanoseconds kLateResults = 2s;
 constexpr auto kReportBound = 1s;    // to publish a failure
 constexpr auto kLook = 100ms;        // for an answer of the store
 constexpr auto kImprecision = 20ms;  // of a store's timeout
@@ -64,6 +66,7 @@ Agreement::Agreement(Store& store, int rank, int size, std::string group, const 
       size_(size),
       group_(std::move(group)),
       deadline_(deadline),
+      results_due_(deadline.left() + kLateResults),
       watch_(std::move(watch)),
       spare_(eventfd(0, EFD_CLOEXEC)) {}
 
@@ -87,10 +90,10 @@ std::vector<std::string> Agreement::stage(const std::string& name,
   std::optional<Deadline> patience;  // from the first failure on
   for (int peer = 0; peer < size_ && (cause.ok() || may_be_consequence(cause)); ++peer) {
     if (peer == rank_) continue;
-    if (!cause.ok() && !patience) patience.emplace(std::min(deadline_.left(), kPatience));
+    if (!cause.ok() && !patience) patience.emplace(std::min(results_due_.left(), kPatience));
     if (patience && patience->passed()) break;
     try {
-      results[peer] = get(name + "/" + std::to_string(peer), patience.value_or(deadline_));
+      results[peer] = get(name + "/" + std::to_string(peer), patience.value_or(results_due_));
     } catch (const Error& error) {
       // A rank that another rank holds for the cause knows more.
       const int teller = error.status().details().rank;

@@ -59,7 +59,7 @@ class Agreement {
   Store& store_;
   const int rank_, size_;
   const std::string group_;
-  const Deadline deadline_;
+  const Deadline deadline_, results_due_;
   const Watch watch_;
   mutable bool heeds_watch_ = true;
   bool published_ = false;

@@ -15,6 +15,7 @@ from test_killed import assert_names
 from hetcomm import _core
 from hetcomm._core import Collective, Communicator, Spec
 
+TIMEOUT = 3.0  # seconds
 STAGES = ("member", "agreed", "named", "ready")
 
 
@@ -72,6 +73,28 @@ def test_a_failure_outside_of_a_stage_reaches_all_ranks(key: str) -> None:
         "abab", program, store=lambda rank: FailingStore(shared, rank, key), timeout=50.0
     )
     assert time.monotonic() - begin < NOTICE
+    for result in results:
+        assert isinstance(result, _core.Error), results
+        assert "planted" in str(result) and "rank 1" in str(result), results
+
+
+class LateStore(OpenStore):
+    """Rank 1 fails just before the deadline, and its failure comes just after that."""
+
+    def set(self, key: str, value: bytes) -> None:
+        if self.rank == 1 and key == "named/1":
+            if value.startswith(b"+"):
+                time.sleep(TIMEOUT - 0.3)
+                raise RuntimeError("planted")
+            time.sleep(0.8)
+        super().set(key, value)
+
+
+def test_a_failure_at_the_deadline_reaches_all_ranks() -> None:
+    shared: dict[str, bytes] = {}
+    results = run_ranks(
+        "ab", lambda _: None, store=lambda rank: LateStore(shared, rank), timeout=TIMEOUT
+    )
     for result in results:
         assert isinstance(result, _core.Error), results
         assert "planted" in str(result) and "rank 1" in str(result), results
