@@ -169,7 +169,7 @@ void begin_watch(Group& group, const std::vector<Member>& members, const Deadlin
   if (topology.hosts().size() == 1) group.health->share_host();
   group.queue->monitor = group.health;  // before another thread may read it
   group.executor->add(group.health);
-  group.health->begin(neighbours, group.key, deadline);
+  group.health->begin(Ring(topology.hosts()), neighbours, group.key, deadline);
 }
 
 ConnectInfo make_connect_info(Group& group, const IslandSetup& setup, const Deadline& deadline,

@@ -13,6 +13,7 @@
 
 #include "base/deadline.h"
 #include "base/process_descriptor.h"
+#include "health/ring.h"
 #include "health/session.h"
 #include "health/tcp_state.h"
 
@@ -26,8 +27,8 @@ struct Listener {
   std::string text() const { return address + " " + std::to_string(port); }
 };
 
-// The control connections of one group: TCP to the ranks 1, 2, 4, ... away. News floods to all
-// ranks in a logarithmic number of hops, whichever ranks fail. A neighbour with which this rank
+// The control connections of one group: TCP to the neighbours in the ring of ranks. News floods to
+// all ranks in a logarithmic number of hops, whichever ranks fail. A neighbour with which this rank
 // shares several rails has a second connection over another rail, and all news takes both, so
 // neither NIC matters alone. A neighbour that reads nothing gets no news beyond a bound. Both ends
 // of a connection prove the group's key (session.h). Until then an accepted connection is a
@@ -53,8 +54,6 @@ class ControlPlane {
     ~Owner() = default;
   };
 
-  static std::set<int> neighbours(int rank, int size);
-
   // Listens on `address`, an IP address of this host.
   ControlPlane(int rank, int size, const std::string& address, Owner& owner);
   ~ControlPlane();
@@ -74,8 +73,9 @@ class ControlPlane {
   // that answers; `ranks` in rank order. The proofs follow in poll(); news waits for them. Throws
   // Error(transport), Error(peer_failed) if a rank refuses at all addresses, or Error(timeout) with
   // the names of all that do not answer within three times the peer timeout.
-  void connect(const std::vector<Neighbour>& ranks, const std::string& group_key,
+  void connect(Ring ring, const std::vector<Neighbour>& ranks, const std::string& group_key,
                const Deadline& deadline);
+  const Ring& ring() const { return ring_; }  // of connect()
   // Begins a second connection to each neighbour of higher rank, at the first of these addresses
   // without a first connection. It follows in poll(), and may fail. `addresses`: in rank order.
   void connect_rails(const std::vector<std::vector<std::string>>& addresses);
@@ -136,7 +136,6 @@ class ControlPlane {
   };
 
   // control_connect.cc
-  bool neighbour(int peer) const;
   bool listen_on(const std::string& address);
   using Strangers = std::map<uint64_t, std::unique_ptr<Connection>>;  // the oldest first
   struct Attempt;
@@ -177,6 +176,7 @@ class ControlPlane {
   void release(ProcessDescriptor& descriptor);
 
   int rank_, size_;
+  Ring ring_;
   Owner& owner_;
   const std::chrono::seconds peer_timeout_ = peer_timeout();
   std::vector<ProcessDescriptor> listeners_;

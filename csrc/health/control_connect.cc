@@ -113,16 +113,6 @@ bool ControlPlane::listen_on(const std::string& address) {
   return true;
 }
 
-std::set<int> ControlPlane::neighbours(int rank, int size) {
-  std::set<int> found;
-  for (int apart = 1; apart < size; apart *= 2) {
-    found.insert({(rank + apart) % size, (rank + size - apart) % size});
-  }
-  return found;
-}
-
-bool ControlPlane::neighbour(int peer) const { return neighbours(rank_, size_).contains(peer); }
-
 // An attempt to connect to one neighbour, at one of its addresses after another.
 struct ControlPlane::Attempt {
   int peer;
@@ -193,13 +183,13 @@ void ControlPlane::begin(Connection& connection) {
   owner_.watch(connection.descriptor);
 }
 
-void ControlPlane::connect(const std::vector<Neighbour>& ranks, const std::string& group_key,
-                           const Deadline& deadline) {
+void ControlPlane::connect(Ring ring, const std::vector<Neighbour>& ranks,
+                           const std::string& group_key, const Deadline& deadline) {
+  ring_ = std::move(ring);
   group_key_ = group_key;
   accept_waiting();  // a flood may have filled the queue
   std::vector<Attempt> attempts;
-  for (int peer = 0; peer < size_; ++peer) {
-    if (peer == rank_ || !neighbour(peer)) continue;
+  for (int peer : ring_.neighbours(rank_)) {
     waiting_[peer];
     std::vector<Listener>& all = listeners_of_neighbours_[peer] =
         listeners_of(peer, ranks[peer].contact);

@@ -52,12 +52,12 @@ void Health::watch(int descriptor) {
   group_.watching ? group_.executor.watch(descriptor) : early_descriptors_.push_back(descriptor);
 }
 
-void Health::begin(const std::vector<ControlPlane::Neighbour>& ranks, const std::string& group_key,
-                   const Deadline& deadline) {
+void Health::begin(Ring ring, const std::vector<ControlPlane::Neighbour>& ranks,
+                   const std::string& group_key, const Deadline& deadline) {
   Status failure;
   try {
     // No other thread uses the connections yet.
-    group_.control.connect(ranks, group_key, deadline);
+    group_.control.connect(std::move(ring), ranks, group_key, deadline);
   } catch (const Error& error) {
     failure = error.status();
   }

@@ -45,8 +45,8 @@ class Health : public Monitor, private ControlPlane::Owner {
   void listen_at(const std::string& address) { group_.control.listen_at(address); }
   const std::string& contact() const { return group_.control.contact(); }
   // Connects to the neighbours, and begins to watch. Throws Error, of which the other ranks learn.
-  void begin(const std::vector<ControlPlane::Neighbour>& ranks, const std::string& group_key,
-             const Deadline& deadline);
+  void begin(Ring ring, const std::vector<ControlPlane::Neighbour>& ranks,
+             const std::string& group_key, const Deadline& deadline);
   // A second connection to each neighbour; see ControlPlane::connect_rails().
   void connect_rails(const std::vector<std::vector<std::string>>& addresses);
   // Returns once all neighbours have proven the group's key. Throws Error if the group fails

@@ -43,7 +43,7 @@ void Losses::note_cut_off() {
   while (!reached.empty()) {
     const int rank = reached.back();
     reached.pop_back();
-    for (int peer : ControlPlane::neighbours(rank, group_.size)) {
+    for (int peer : group_.control.ring().neighbours(rank)) {
       const bool absent = group_.left(peer) || group_.lost.contains(peer);
       if (!absent && known.insert(peer).second) reached.push_back(peer);
     }

@@ -148,7 +148,7 @@ void LostRails::agree_on(const RailEnds& rail) {
 // The parent has a result only after this rank has told its own call of the same rail.
 void LostRails::on_news(int origin, const FirstCallNews& news) {
   const auto next = static_cast<int64_t>(first_calls_.size()) + 1;
-  if (origin == parent_of(group_.rank) &&
+  if (origin == group_.control.ring().parent(group_.rank) &&
       (news.rail != next || news.rail > static_cast<int64_t>(agreed_.size()))) {
     throw Error(Code::invalid_argument, "expected the first call without lost rail " +
                                             std::to_string(next) + ", got that of lost rail " +

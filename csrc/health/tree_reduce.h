@@ -10,34 +10,22 @@
 
 namespace hetcomm {
 
-// The parent of a rank in the tree of control connections: the rank without the lowest bit.
-inline int parent_of(int rank) { return rank & (rank - 1); }
-
-inline std::vector<int> children_of(int rank, int size) {
-  std::vector<int> children;
-  for (int child = rank + 1; child < size && parent_of(child) == rank;) {
-    children.push_back(child);
-    child = rank + 2 * (child - rank);
-  }
-  return children;
-}
-
-// Reduces a value of every rank over a tree, and gives all ranks the result. A rank combines the
-// values of its children with its own, and tells its parent. Rank 0 has the result, and passes it
-// down. `Part` is a kind of news: parts of one key() belong together, and combine() takes another
-// part.
+// Reduces a value of every rank over the tree of control connections, and gives all ranks the
+// result. A rank combines the values of its children with its own, and tells its parent. Rank 0 has
+// the result, and passes it down. `Part` is a kind of news: parts of one key() belong together, and
+// combine() takes another part.
 template <class Part>
 class TreeReduce {
  public:
-  explicit TreeReduce(WatchedGroup& group)
-      : group_(group), children_(children_of(group.rank, group.size)) {}
+  explicit TreeReduce(WatchedGroup& group) : group_(group) {}
 
   // Takes this rank's part. Each rank adds one part for each key.
   void add(const Part& part) { add(group_.rank, part); }
   // Throws Error(invalid_argument) if the origin is no neighbour in the tree.
   void on_news(int origin, const Part& part) {
-    if (parent_of(origin) == group_.rank && origin != group_.rank) return add(origin, part);
-    if (parent_of(group_.rank) == origin) return pass_down(part);
+    const Ring& ring = group_.control.ring();
+    if (ring.parent(origin) == group_.rank && origin != group_.rank) return add(origin, part);
+    if (ring.parent(group_.rank) == origin) return pass_down(part);
     throw Error(
         Code::invalid_argument,
         "expected the value of a neighbour in the tree, got one of rank " + std::to_string(origin));
@@ -55,13 +43,14 @@ class TreeReduce {
                   "expected one value of rank " + std::to_string(origin) + ", got another one");
     }
     if (!first) tally.reduced.combine(part);
-    if (tally.origins.size() <= children_.size()) return;
+    const Ring& ring = group_.control.ring();
+    if (tally.origins.size() <= ring.children(group_.rank).size()) return;
     const Part reduced = tally.reduced;
     tallies_.erase(found);
-    group_.rank == 0 ? pass_down(reduced) : group_.tell(parent_of(group_.rank), reduced);
+    group_.rank == 0 ? pass_down(reduced) : group_.tell(ring.parent(group_.rank), reduced);
   }
   void pass_down(const Part& result) {
-    for (int child : children_) group_.tell(child, result);
+    for (int child : group_.control.ring().children(group_.rank)) group_.tell(child, result);
     results_.push_back(result);
   }
 
@@ -72,7 +61,6 @@ class TreeReduce {
   using Key = decltype(std::declval<Part>().key());
 
   WatchedGroup& group_;
-  const std::vector<int> children_;
   std::map<Key, Tally> tallies_;
   std::vector<Part> results_;
 };

@@ -16,7 +16,7 @@ def killed_together(job: Job, victims: list[int], pause: float = 0.0) -> None:
         time.sleep(pause)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("calls", [True, False], ids=["amid-calls", "idle"])
 @pytest.mark.parametrize(
     ("hosts", "victims", "pause"),
@@ -26,6 +26,7 @@ def killed_together(job: Job, victims: list[int], pause: float = 0.0) -> None:
         ("aabbcc", [0, 5], 0.0),
         ("abcabc", [4, 1], 0.1),
         ("aabb", [0, 1], 0.2),
+        ("aabaab", [0, 1, 3, 4], 0.0),  # ranks 2 and 5 are of one host, and stay joined
         ("aaaaa", [3, 0], 0.05),
         ("aaaaaa", [0, 2, 3, 5, 4], 0.0),  # rank 1 has no connection to rank 4
     ],
