@@ -53,7 +53,8 @@ def test_a_random_injection_has_its_verdict(group: str, seed: int, tmp_path: Pat
         abilities.need(need)
     only = [word for kind in kinds for word in ("--only", kind)]
     code, found = inject(tmp_path / "found.json", "--count", count, "--seed", seed, *only)
-    assert [case for case in found["cases"] if case["failure"]] == []
+    failures = [case["failure"] for case in found["cases"] if case["failure"]]
+    assert not failures, "\n".join([*failures, *(str(case) for case in found["cases"])])
     assert code == 0 and len(found["cases"]) == count
     amid = [case["amid"] for case in found["cases"] if case["amid"] is not None]
     assert 2 * sum(amid) >= len(amid), "few injections come amid calls"
