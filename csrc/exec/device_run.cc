@@ -54,10 +54,7 @@ void DeviceRun::prepare(const Plan& plan, const DeviceKernels* kernels,
   if (scratch > scratch_.bytes()) scratch_ = DeviceBlock(device_, scratch, false);
   if (staging > staging_.bytes()) staging_ = DeviceBlock(device_, staging, true);
   compile_kernels(kernels, plan);
-  const auto uses_device = [](const Step& step) {
-    return step.kind->performer == Performer::rank && !step.in_staging();
-  };
-  const auto steps = std::count_if(plan.steps.begin(), plan.steps.end(), uses_device);
+  const auto steps = std::count_if(plan.steps.begin(), plan.steps.end(), needs_device);
   while (events_.size() < static_cast<size_t>(steps)) events_.push_back(device_->make_event());
   if (!residual) return;
   const auto [first, end] = updated_on_device(plan);

@@ -1,7 +1,5 @@
 #include "exec/device_steps.h"
 
-#include <algorithm>
-
 namespace hetcomm {
 
 DeviceSteps::~DeviceSteps() {
@@ -55,6 +53,7 @@ Status DeviceSteps::decode(const Step& step, const Operands& operands) {
 
 Status DeviceSteps::start(int index, const Operands& operands) {
   const Step& step = plan_.steps[index];
+  --left_;
   Status status = step.kind->run(*this, step, operands);
   if (!status.ok()) return status;
   status = device_.record(events_.back(), enqueued_);

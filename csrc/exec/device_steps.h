@@ -1,11 +1,17 @@
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <vector>
 
 #include "exec/local_steps.h"
 #include "exec/streams.h"
 
 namespace hetcomm {
+
+inline bool needs_device(const Step& step) {
+  return step.kind->performer == Performer::rank && !step.in_staging() && step.target.count > 0;
+}
 
 // Carries out the steps of one run that need the device: copies between device memory and staging,
 // and work inside the device. A step goes into its stream at once; poll() says when the step is
@@ -18,6 +24,7 @@ class DeviceSteps final : public Processor {
       : plan_(plan),
         streams_(streams),
         device_(*streams.device()),
+        left_(std::count_if(plan.steps.begin(), plan.steps.end(), needs_device)),
         filled_(filled),
         events_(events) {}
   ~DeviceSteps() override;
@@ -33,6 +40,7 @@ class DeviceSteps final : public Processor {
   // Appends complete steps to `over`; true if there were any.
   bool poll(std::vector<int>& over, Status& status);
   bool idle() const { return started_.empty(); }
+  bool enqueued() const { return left_ == 0; }  // all steps of the plan
   int under_way() const { return static_cast<int>(started_.size()); }
   void append_under_way(std::vector<int>& steps) const {
     for (const Started& one : started_) steps.push_back(one.step);
@@ -57,6 +65,7 @@ class DeviceSteps final : public Processor {
   const Plan& plan_;
   Streams& streams_;
   Device& device_;             // a run may outlive the streams of its communicator
+  int64_t left_;               // steps to enqueue
   Stream enqueued_ = nullptr;  // the stream of the newest step
   Event filled_;
   std::vector<Event>& events_;    // that no step uses yet

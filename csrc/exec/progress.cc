@@ -67,9 +67,10 @@ void Executor::start(RunQueue& queue, Run& run, int lane) {
 }
 
 // Groups that overlap need one order of their calls on all ranks: a native library's kernels may
-// not run at the same time, and streams may share a queue. So a run begins once all calls of the
-// runs that its thread has submitted before are in streams, whatever their group. Returns the first
-// run that holds up this one, or null. Runs of different threads have no order that ranks agree on.
+// not run at the same time, and streams may share a queue. So a run begins once all calls and
+// copies of the runs that its thread has submitted before are in streams, whatever their group.
+// Returns the first run that holds up this one, or null. Runs of different threads have no common
+// order.
 const Run* Executor::held_by(const Run& run) const {
   if (!run.launches() || run.started()) return nullptr;
   for (const auto& earlier : unlaunched_) {
@@ -82,11 +83,11 @@ const Run* Executor::held_by(const Run& run) const {
 void Executor::activate(RunQueue& queue) {
   const Island* island = queue.paths->island();
   while (!queue.pending.empty() && queue.failure.ok()) {
-    // All members must put their calls into the engine's stream in one order: run after run.
+    // All members must put their calls into streams in one order: run after run.
     if (island && island->stream() && !queue.active.empty()) {
       const auto last = std::find_if(queue.active.rbegin(), queue.active.rend(),
                                      [](const auto& run) { return run->lane() >= 0; });
-      if (last != queue.active.rend() && !(*last)->enqueued()) return;
+      if (last != queue.active.rend() && !(*last)->launched()) return;
     }
     // A captured run goes into the stream of the capturing thread.
     Run& next = *queue.pending.front();

@@ -115,8 +115,12 @@ class Run {
   bool enqueued() const { return !island_ || island_->enqueued(); }
   // Calls of a native library in the engine's stream wait for the other members of the island.
   bool launches() const { return device_ && !plan_->schedule.island_steps.empty(); }
-  // Such a run makes no further call.
-  bool launched() const { return finished_ || !status_.ok() || (started() && enqueued()); }
+  // Such a run puts nothing more into streams. Its copies count: another rank may wait for one, and
+  // behind a later call in a shared queue the copy would wait for that rank.
+  bool launched() const {
+    if (finished_ || !status_.ok()) return true;
+    return started() && enqueued() && (!device_ || device_->steps().enqueued());
+  }
   bool same_thread(const Run& other) const { return device_->thread() == other.device_->thread(); }
   bool uses_network() const { return messages_ && !messages_->idle(); }
   bool uses_device() const;

@@ -117,6 +117,15 @@ class CoreRank(Rank):
         self.works.append(self.communicator.submit(spec, given, taken))
         self.submit_many(sums, 1)
 
+    def broadcast_and_barrier(self, root: int, count: int) -> None:
+        """The barrier begins before the broadcast is over."""
+        kinds = _core.Collective
+        spec = _core.Spec(kinds.broadcast, _core.Dtype.uint8, root=root, count=count, in_place=True)
+        works = [self.communicator.submit(spec, bytearray(count))]
+        works.append(self.communicator.submit(_core.Spec(kinds.barrier, _core.Dtype.uint8), b""))
+        for work in works:
+            work.wait()
+
     def outlast_wait(self, seconds: float) -> bool:
         """Whether the newest operation is under way after a wait for the oldest has timed out."""
         try:

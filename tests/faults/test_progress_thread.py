@@ -72,6 +72,20 @@ def test_a_wait_ends_in_time_while_another_group_is_busy(tmp_path: Path) -> None
 
 
 @pytest.mark.needs("emulated vendors")
+@pytest.mark.parametrize("delays", range(4))
+def test_a_copy_comes_before_later_calls_in_a_shared_queue(tmp_path: Path, delays: int) -> None:
+    """The barrier waits in the NVIDIA island for a rank that waits for a message from the copy."""
+    hostile = {
+        "HETCOMM_EMULATED_NETWORKS": "Socket",
+        "HETCOMM_EMULATED_HOSTILE": f"queues:1,delays:{delays}",
+    }
+    settings = dict.fromkeys(range(6), hostile)
+    with Job(tmp_path, "cabacb", vendors="annnan", timeout=20.0, settings=settings) as job:
+        for _ in range(30):
+            job.do("broadcast_and_barrier", 2, 400_000)
+
+
+@pytest.mark.needs("emulated vendors")
 def test_a_blocked_library_delays_no_other_group(tmp_path: Path) -> None:
     # A call that never ends would hold up all streams of a shared hardware queue.
     own_queues = {"HETCOMM_EMULATED_HOSTILE": "poison"}
