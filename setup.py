@@ -32,8 +32,14 @@ class CMakeBuild(build_ext):
         torch = torch_root()
         if torch is None:
             print("hetcomm: torch is not installed here, so hetcomm._torch is left out", flush=True)
-        # Compiles again only what changed, also in a fresh clone.
-        cache = shutil.which("ccache")
+        options = []
+        if shutil.which("ninja") and not (build / "CMakeCache.txt").exists():
+            options += ["-G", "Ninja"]
+        # Compiles again only what changed, also in a fresh clone. It keeps no object that was made
+        # with precompiled headers.
+        if cache := shutil.which("ccache"):
+            options += [f"-DCMAKE_CXX_COMPILER_LAUNCHER={cache}"]
+            options += ["-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON"]
         jobs = os.environ.get("MAX_JOBS", str(os.cpu_count() or 1))
         subprocess.run(
             [
@@ -47,7 +53,7 @@ class CMakeBuild(build_ext):
                 f"-DHETCOMM_OUTPUT={package}",
                 f"-DHETCOMM_BUILD_TORCH={'OFF' if torch is None else 'ON'}",
                 f"-DHETCOMM_TORCH_ROOT={torch or ''}",
-                *([f"-DCMAKE_CXX_COMPILER_LAUNCHER={cache}"] if cache else []),
+                *options,
             ],
             check=True,
         )

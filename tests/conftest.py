@@ -30,7 +30,7 @@ if find_spec("hypothesis"):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    text = "of tests marked sampled(count), take that many cases, by the seed"
+    text = "take as many cases of each test as the budget pays for, by the seed"
     parser.addoption(sampled.OPTION, action="store_true", help=text)
 
 

@@ -4,7 +4,8 @@ function(compile_kernels instruction_set)
   set_source_files_properties(
     device/reduction_kernels_${instruction_set}.cc device/conversion_kernels_${instruction_set}.cc
     codec/lossless_kernels_${instruction_set}.cc codec/block_kernels_${instruction_set}.cc
-    PROPERTIES COMPILE_OPTIONS "-O3;-ffp-contract=off;-fno-trapping-math;${ARGN}")
+    PROPERTIES COMPILE_OPTIONS "-O3;-ffp-contract=off;-fno-trapping-math;${ARGN}"
+               SKIP_PRECOMPILE_HEADERS ON)
 endfunction()
 compile_kernels(baseline)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")

@@ -29,7 +29,6 @@ def test_every_collective_matches_numpy(tmp_path: Path, hosts: str, seed: int) -
     run(tmp_path, len(hosts), "collectives", seed, hosts=hosts)
 
 
-@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     "program",
     [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 import float_oracle
 import numpy as np
@@ -39,12 +38,7 @@ def encodes(codec: str, dtype: str) -> bool:
 
 CASES = [(codec, dtype) for codec in [*LOSSY, *OTHER_PARAMETERS] for dtype in dtypes_of(codec)]
 each_codec = pytest.mark.parametrize("codec", [*LOSSY, *OTHER_PARAMETERS])
-
-
-def each_case(test: Callable[..., None]) -> Callable[..., None]:
-    """Runs a test for each codec and dtype, and for some of these in a sample."""
-    cases = pytest.mark.parametrize(("codec", "dtype"), CASES)
-    return pytest.mark.sampled(20)(cases(test))
+each_case = pytest.mark.parametrize(("codec", "dtype"), CASES)
 
 
 def encode(

@@ -25,7 +25,7 @@ def others(test: Callable[..., None]) -> Callable[..., None]:
         for name, abilities in NEEDS.items()
         if name != _core.instruction_set()
     ]
-    return pytest.mark.sampled(1)(pytest.mark.parametrize("name", names)(test))
+    return pytest.mark.parametrize("name", names)(test)
 
 
 BOUND = 500.0  # seconds; below the limit of pytest for a test

@@ -37,7 +37,6 @@ def coded(
             yield f"seed {SEED}: {count} {name}", made[name], int(count), length
 
 
-@pytest.mark.sampled(40)
 @pytest.mark.parametrize(("codec", "dtype"), CODED)
 def test_encode_has_the_bits_of_the_host(run: Run, codec: str, dtype: str) -> None:
     generator = np.random.default_rng(SEED)
@@ -60,7 +59,6 @@ def test_encode_has_the_bits_of_the_host(run: Run, codec: str, dtype: str) -> No
                 np.testing.assert_array_equal(own, lost.view(np.uint8), note)
 
 
-@pytest.mark.sampled(40)
 @pytest.mark.parametrize(("codec", "dtype"), CODED)
 def test_decode_has_the_bits_of_the_host(run: Run, codec: str, dtype: str) -> None:
     generator = np.random.default_rng(SEED)

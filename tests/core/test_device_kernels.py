@@ -117,7 +117,6 @@ def test_cast_has_the_bits_of_the_host(run: Run, source_format: str, target_form
 
 @pytest.mark.slow
 @pytest.mark.needs("nvcc")
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("part", range(4))
 def test_nvcc_compiles_every_kernel(tmp_path: Path, part: int) -> None:
     """tests/vendors compiles the kernels for other architectures. Most kernels are of codecs of
@@ -142,7 +141,6 @@ needs_nvrtc = pytest.mark.needs("NVRTC")
 
 
 @needs_nvrtc
-@pytest.mark.sampled(12)
 @pytest.mark.parametrize("kernel", [name for name in kernels() if "bfloat16" in name.lower()])
 def test_nvrtc_compiles_the_kernel(kernel: str) -> None:
     code, symbol = _core.compile_kernel("nvidia", "sm_90", kernel)

@@ -124,7 +124,6 @@ CHANGES: dict[str, Change] = {
 }
 
 
-@pytest.mark.sampled(6)
 @pytest.mark.parametrize("stage", ["member/1", "named/1", "ready/1"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_changed_value_of_the_store_is_refused(

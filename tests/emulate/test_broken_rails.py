@@ -62,7 +62,6 @@ def test_hosts_joined_by_the_network_still_use_it(run_program: RunProgram) -> No
     assert said(lines, "bandwidths")[0].startswith("bandwidths" + " 37500000" * 3)
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("operation", ["all_reduce", "all_gather", "messages"])
 @pytest.mark.parametrize(
     ("how", "ranks"),
@@ -82,7 +81,6 @@ def test_a_job_goes_on_without_a_nic(
     assert_one_warning(lines, "0.2 Gbit/s left of 0.3 Gbit/s")
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("operation", ["all_reduce", "all_gather", "messages"])
 @pytest.mark.parametrize(("how", "whom"), [("down", "everybody"), ("unanswered", "host1")])
 def test_three_hosts_go_on_without_a_nic(
@@ -112,7 +110,6 @@ def assert_one_warning(lines: list[str], left: str) -> None:
         assert f"messages between them take other NICs, with {left}; " in line, lines
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("operation", ["all_reduce", "all_gather", "messages"])
 @pytest.mark.parametrize(
     ("how", "ranks"), [("down", "1+1"), ("unanswered", "1+1"), ("unanswered", "2+2")]

@@ -14,7 +14,6 @@ OTHER_CLOCK = pytest.param(
 clocks = pytest.mark.parametrize("clocks", [pytest.param((), id="one clock"), OTHER_CLOCK])
 
 
-@pytest.mark.sampled(5)
 @clocks
 @pytest.mark.parametrize("calls", ["aligned", "endless"])
 @pytest.mark.parametrize("slow", [(0, 1), (0,), (1,)])

@@ -10,7 +10,6 @@ GIGABIT = 1_000_000_000
 FASTER = 25_000  # Mbit/s, as the facts say
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("megabits", [1000, FASTER])
 @pytest.mark.parametrize(
     "addresses",

@@ -9,7 +9,6 @@ from hetcomm.emulate import Cluster, Host, Nic
 NOTICE = 10.0  # seconds; far above the bound of 2 s
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("how", ["down", "swallowed", "gone"])
 @pytest.mark.parametrize("hosts", [2, 3])
 def test_an_unreachable_host_is_named(run_program: RunProgram, hosts: int, how: str) -> None:

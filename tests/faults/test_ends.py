@@ -29,7 +29,6 @@ def ends_in_time(ranks: list[Process]) -> None:
     assert time.monotonic() - begin < END
 
 
-@pytest.mark.sampled(8)
 @pytest.mark.parametrize("hosts", ["aa", "ab"])
 @pytest.mark.parametrize("count", [0, 16, 4_000_000], ids=["idle", "small", "large"])
 def test_an_exit_waits_for_no_frozen_peer(

@@ -16,7 +16,6 @@ def killed_together(job: Job, victims: list[int], pause: float = 0.0) -> None:
         time.sleep(pause)
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("calls", [True, False], ids=["amid-calls", "idle"])
 @pytest.mark.parametrize(
     ("hosts", "victims", "pause"),

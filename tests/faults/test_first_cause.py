@@ -28,7 +28,6 @@ def texts_of(errors: list[dict[str, str]]) -> list[str]:
     return [error["text"] for error in errors]
 
 
-@pytest.mark.sampled(12)
 @pytest.mark.parametrize("hosts", LAYOUTS)
 @pytest.mark.parametrize("odd", [0, 1, 2])
 @pytest.mark.parametrize("end", ["exit", "kill"])

@@ -76,7 +76,6 @@ def test_a_pending_operation_fails_in_a_child(tmp_path: Path, hosts: str, kind: 
         assert_no_rank_disturbed(job)
 
 
-@pytest.mark.sampled(3)
 @LAYOUTS
 def test_no_lock_blocks_children_of_a_busy_process(tmp_path: Path, hosts: str, kind: str) -> None:
     with started(tmp_path, hosts, kind) as job:

@@ -44,7 +44,6 @@ def test_missing_memory_fails_the_group(
             rank.exits_cleanly()
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["core", "array", "torch"])
 @pytest.mark.parametrize("hosts", ["aa", "ab"])
 def test_a_held_interpreter_delays_no_operation(tmp_path: Path, hosts: str, kind: str) -> None:

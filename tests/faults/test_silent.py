@@ -77,7 +77,6 @@ def test_a_stopped_rank_times_out_with_its_step(
             rank.exits_cleanly()
 
 
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("hosts", "late"), [("aa", 0), ("aaa", 1), ("ab", 1), ("aab", 2), ("abab", 0)]
 )

@@ -273,7 +273,6 @@ def assert_all_end(job: Job, victim: int, errors: list[dict[str, Any]]) -> None:
         rank.exits_cleanly()
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("victim", [0, 1, 2, 3])
 @pytest.mark.parametrize("count", [16, 300_000], ids=["small", "large"])
 def test_a_kill_amid_all_reduces_is_reported(tmp_path: Path, victim: int, count: int) -> None:

@@ -11,7 +11,6 @@ SEED = 20240917
 BATCHES, TOPOLOGIES_PER_BATCH = 20, 250
 
 
-@pytest.mark.sampled(8)
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_every_plan_of_the_planner_is_proven(batch: int) -> None:
     for number in range(TOPOLOGIES_PER_BATCH):

@@ -28,7 +28,6 @@ BATCHES, TOPOLOGIES_PER_BATCH = 10, 200
 MIB = 1 << 20
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_every_plan_with_devices_is_proven(batch: int) -> None:
     for number in range(TOPOLOGIES_PER_BATCH):

@@ -21,7 +21,6 @@ CASES = {
 }
 
 
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("family", ["gpt2", "opt", "gpt_neox", "llama"])
 def test_losses_equal_the_unsplit_model(
@@ -39,7 +38,6 @@ DIVIDED = {
 }
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", DIVIDED)
 @pytest.mark.parametrize("family", lookalikes.DIVISIBLE)
 def test_tensor_ranks_divide_known_families(

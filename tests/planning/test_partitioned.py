@@ -39,7 +39,6 @@ CASES = {
 }
 
 
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize("case", CASES)
 def test_losses_equal_the_unsplit_model(job: Callable[..., Job], tmp_path: Path, case: str) -> None:
     chosen, make = CASES[case], partial(staged.model, 4)

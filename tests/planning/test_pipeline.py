@@ -38,7 +38,6 @@ CASES = {
 }
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", CASES)
 def test_losses_equal_the_unsplit_model(job: Callable[..., Job], tmp_path: Path, case: str) -> None:
     chosen, blocks = CASES[case]

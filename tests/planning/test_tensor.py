@@ -51,7 +51,6 @@ PARTITIONED = {
 }
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", CASES)
 def test_losses_equal_the_unsplit_model(job: Callable[..., Job], tmp_path: Path, case: str) -> None:
     chosen = CASES[case]
@@ -60,7 +59,6 @@ def test_losses_equal_the_unsplit_model(job: Callable[..., Job], tmp_path: Path,
     staged.check(ranks, path, chosen, divisible.model, False, divisible.by_names)
 
 
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize("case", PARTITIONED)
 def test_losses_of_a_partition_equal_the_unsplit_model(
     job: Callable[..., Job], tmp_path: Path, case: str
@@ -83,7 +81,6 @@ TIED = {
 }
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("partitioned", [False, True], ids=["plain", "partitioned"])
 @pytest.mark.parametrize("case", TIED)
 def test_tied_embeddings_are_divided_alike(

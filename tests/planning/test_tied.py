@@ -48,13 +48,11 @@ def check(job: Callable[..., Job], path: Path, chosen: Layout, partitioned: bool
     staged.check(ranks, path, chosen, partial(staged.model, 4, tied=True), partitioned)
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", CASES)
 def test_losses_equal_the_unsplit_model(job: Callable[..., Job], tmp_path: Path, case: str) -> None:
     check(job, tmp_path / "layout.json", CASES[case], partitioned=False)
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", PARTITIONED)
 def test_losses_of_a_partition_equal_the_unsplit_model(
     job: Callable[..., Job], tmp_path: Path, case: str

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from times import STORED, costs, function_of
 
 
 class Parallel:
@@ -22,6 +23,7 @@ class Parallel:
 
     def __init__(self, config: pytest.Config) -> None:
         self.folder = config.rootpath / "build"
+        self.seconds = costs(config.rootpath / STORED)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -35,12 +37,12 @@ class Parallel:
             return (yield)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Sorts slow tests first, so that no worker has one left at the end. Short tests follow,
+        """Sorts costly tests first, so that no worker has one left at the end. Cheap tests follow,
         then tests that run alone: at that time few tests of other workers still run."""
 
-        def turn(item: pytest.Item) -> tuple[bool, bool]:
-            marks = [item.get_closest_marker(mark) is not None for mark in ("alone", "slow")]
-            return marks[0], not marks[1]
+        def turn(item: pytest.Item) -> tuple[bool, float]:
+            alone = item.get_closest_marker("alone") is not None
+            return alone, -self.seconds.get(function_of(item.nodeid), 0.0)
 
         items.sort(key=turn)
 

@@ -42,7 +42,7 @@ class Project:
         self.write("tests/conftest.py", CONFTEST)
         self.write("tests/skips.toml", LISTED)
         options = f'pythonpath = ["{HERE}"]\ntestpaths = ["tests"]\n'
-        options += 'markers = ["needs", "alone", "sampled"]\n'
+        options += 'markers = ["needs", "alone"]\n'
         self.write("pyproject.toml", f"[tool.pytest.ini_options]\n{options}")
 
     def write(self, path: str, text: str) -> None:

@@ -1,21 +1,35 @@
-"""A run with `--sample` takes some of the cases of large tests, by the seed of the run.
+"""A run with `--sample` takes as many cases of each test as the budget pays for, by the seed.
 
-Each case of such a test takes the same way through hetcomm with other values. All cases together
-take longer than continuous integration has, and runs with other seeds take other cases.
+All cases of all tests take longer than continuous integration has. Runs with other seeds take other
+cases. A long test of one case is left out of some runs.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections import defaultdict
 
 import pytest
+from times import STORED, costs, function_of
 
 OPTION = "--sample"
+BUDGET = 3.0  # seconds of a run for the cases of one test; tests/times.toml has those of a case
+SHARE = 1 / 5  # of its cases at least
+LONG = 10.0  # seconds of a test of one case; a longer one may be left out
+RUNS = 1 / 3  # of all runs at least take any test
+
+
+def count(cost: float, cases: int, choice: random.Random) -> int:
+    """How many cases of a test a run takes. cost: seconds of a case."""
+    if cases == 1:
+        return int(cost <= LONG or choice.random() < max(RUNS, LONG / cost))
+    paid_for = int(BUDGET / cost) if cost else cases
+    return min(cases, max(paid_for, math.ceil(SHARE * cases)))
 
 
 class Sampled:
-    """Of the cases of a test marked `sampled(count)`, keeps `count` and deselects the rest."""
+    """Keeps the cases that the budget pays for, and deselects the rest."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -24,16 +38,15 @@ class Sampled:
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
+        seconds = costs(config.rootpath / STORED)
         cases: dict[str, list[pytest.Item]] = defaultdict(list)
         for item in items:
-            if item.get_closest_marker("sampled"):
-                cases[item.nodeid.partition("[")[0]].append(item)
-        left_out: set[pytest.Item] = set()
+            cases[function_of(item.nodeid)].append(item)
+        kept: set[pytest.Item] = set()
         for test, all_cases in cases.items():
-            (count,) = all_cases[0].get_closest_marker("sampled").args
             choice = random.Random(f"{self.seed} {test}")
-            kept = choice.sample(all_cases, min(count, len(all_cases)))
-            left_out.update(set(all_cases) - set(kept))
-        if left_out:
-            config.hook.pytest_deselected(items=[item for item in items if item in left_out])
-            items[:] = [item for item in items if item not in left_out]
+            number = count(seconds.get(test, 0.0), len(all_cases), choice)
+            kept.update(choice.sample(all_cases, number))
+        if left_out := [item for item in items if item not in kept]:
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = [item for item in items if item in kept]

@@ -1,27 +1,33 @@
-"""A sample has so many cases of each marked test, the same ones for one seed on all workers."""
+"""A sample has as many cases of each test as the budget pays for, the same ones for one seed on all
+workers."""
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pytest_project import Project
+from sampled import BUDGET, LONG, RUNS, SHARE, count
 
 TESTS = """
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", range(10))
-def test_of_many_cases(case):
+def test_of_costly_cases(case):
     print(f"<{case}>")
 
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize("case", "ab")
 def test_of_few_cases(case):
     print(f"<{case}>")
 
 def test_without_cases():
     print("<one>")
+"""
+TIMES = f"""
+[case]
+"tests/cases/test_cases.py::test_of_costly_cases" = {BUDGET / 3.1}
+"tests/cases/test_cases.py::test_of_few_cases" = {BUDGET / 10}
 """
 Run = Callable[..., list[str]]
 
@@ -31,6 +37,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Gives the cases that a run with this seed and these options took, sorted."""
     project = Project(tmp_path)
     project.module("cases", TESTS)
+    project.write("tests/times.toml", TIMES)
 
     def run(seed: int, *options: str) -> list[str]:
         monkeypatch.setenv("HETCOMM_TEST_SEED", str(seed))
@@ -41,7 +48,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return run
 
 
-def test_a_sample_has_as_many_cases_as_the_mark_says(run: Run) -> None:
+def test_a_sample_has_as_many_cases_as_the_budget_pays_for(run: Run) -> None:
     taken = run(1, "--sample")
     assert len(taken) == 3 + 2 + 1
     assert taken[-3:] == ["a", "b", "one"]
@@ -51,3 +58,24 @@ def test_a_sample_has_as_many_cases_as_the_mark_says(run: Run) -> None:
 
 def test_without_the_option_all_cases_run(run: Run) -> None:
     assert len(run(1)) == 10 + 2 + 1
+
+
+@pytest.mark.parametrize(
+    ("cost", "cases", "expected"),
+    [
+        (0.0, 700, 700),  # of a test without a stored cost
+        (BUDGET / 2, 5, 2),
+        (2 * BUDGET, 2, 1),
+        (2 * BUDGET, 100, int(100 * SHARE)),
+        (LONG, 1, 1),
+    ],
+)
+def test_the_budget_says_how_many_cases_run(cost: float, cases: int, expected: int) -> None:
+    assert {count(cost, cases, random.Random(seed)) for seed in range(20)} == {expected}
+
+
+@pytest.mark.parametrize(("cost", "share"), [(1.5 * LONG, 1 / 1.5), (20 * LONG, RUNS)])
+def test_a_long_case_runs_now_and_then(cost: float, share: float) -> None:
+    runs = [count(cost, 1, random.Random(seed)) for seed in range(600)]
+    assert set(runs) == {0, 1}
+    assert abs(sum(runs) / len(runs) - share) < 0.1

@@ -9,7 +9,20 @@ from pathlib import Path
 
 import pytest
 import times
-from times import Times, file_of, folder_of, grouped, grown, processor_seconds, table
+from times import (
+    COSTLY,
+    ROOT,
+    Times,
+    costs,
+    file_of,
+    folder_of,
+    grouped,
+    grown,
+    new_costs,
+    processor_seconds,
+    rows,
+    table,
+)
 
 BUSY = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
 
@@ -69,3 +82,20 @@ def test_a_folder_that_grew_is_named_whatever_the_speed_of_the_machine() -> None
     assert grown(now, stored) == ["tests/b takes 1.25 times the processor time of times.toml"]
     del now["tests/b"], now["tests/c"]
     assert grown(now, stored) == []
+
+
+def test_costly_tests_are_stored_by_their_mean_case(tmp_path: Path) -> None:
+    here = Path(__file__).relative_to(ROOT)
+    own = f"{here}::test_costly_tests_are_stored_by_their_mean_case"
+    other = f"{here}::test_a_process_that_runs_counts"
+    tests = {
+        f"{own}[one]": Times(1, 3 * COSTLY, COSTLY),  # of a wait, a part is of no other test
+        f"{own}[two]": Times(1, 3 * COSTLY, 2 * COSTLY),
+        f"{here}::test_times_add_up_by_folder_and_file": Times(1, 0.1, COSTLY / 2),
+    }
+    before = {own: 9.0, other: 7.0, f"{here}::test_of_the_past": 5.0}
+    now = new_costs(tests, before)
+    assert now == {own: pytest.approx(1.5 * COSTLY), other: 7.0}
+    file = tmp_path / "times.toml"
+    file.write_text(rows("case", now))
+    assert costs(file) == now

@@ -3,7 +3,7 @@
 Each run writes the times of its tests into build/times.json, and ends with a table by folder.
 Folders that grew since tests/times.toml are named. `python tests/running/times.py` makes the last
 whole run the stored one, with the table of CONTRIBUTING.md; `--files` prints the files of the last
-run.
+run. The stored run also has what a case of each costly test costs, by which sampled.py chooses.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LAST = ROOT / "build" / "times.json"
-STORED = ROOT / "tests" / "times.toml"
+STORED = Path("tests/times.toml")
 PAGE = ROOT / "CONTRIBUTING.md"
 GROWTH = 1.2  # of a folder against all folders; less is noise of the machine
 NOTABLE = 10.0  # processor seconds; a shorter folder may grow by any factor
+COSTLY = 2.0  # seconds of all cases of a test; what cheaper tests cost is not stored
+PER_PROCESSOR = 2  # workers
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -44,6 +46,11 @@ class Times:
         self.tests += other.tests
         self.worker += other.worker
         self.processor += other.processor
+
+    @property
+    def cost(self) -> float:
+        """Seconds of a processor, or of a worker's wait beside other workers, for one case."""
+        return max(self.processor, self.worker / PER_PROCESSOR) / max(self.tests, 1)
 
 
 def processor_seconds(pid: int) -> float:
@@ -96,12 +103,16 @@ class TestTimes:
         terminalreporter.section("times by folder")
         for line in table(folders):
             terminalreporter.write_line(line)
-        for line in grown(folders, stored()):
+        for line in grown(folders, stored(ROOT / STORED, "processor")):
             terminalreporter.write_line(line, yellow=True)
 
 
 def folder_of(test: str) -> str:
     return "/".join(test.split("/")[:2])
+
+
+def function_of(test: str) -> str:
+    return test.partition("[")[0]
 
 
 def file_of(test: str) -> str:
@@ -127,8 +138,13 @@ def table(groups: dict[str, Times]) -> list[str]:
     return lines
 
 
-def stored() -> dict[str, float]:
-    return tomllib.loads(STORED.read_text())["processor"] if STORED.exists() else {}
+def stored(file: Path, part: str) -> dict[str, float]:
+    return tomllib.loads(file.read_text()).get(part, {}) if file.exists() else {}
+
+
+def costs(file: Path) -> dict[str, float]:
+    """By test function, what one of its cases costs; see Times.cost."""
+    return stored(file, "case")
 
 
 def grown(now: dict[str, Times], before: dict[str, float]) -> list[str]:
@@ -149,10 +165,35 @@ def grown(now: dict[str, Times], before: dict[str, float]) -> list[str]:
     ]
 
 
-def store(folders: dict[str, Times]) -> None:
-    lines = [f'"{name}" = {times.processor:.1f}' for name, times in sorted(folders.items())]
-    text = "# Seconds of processors by folder: python tests/running/times.py\n[processor]\n"
-    STORED.write_text(text + "\n".join(lines) + "\n")
+def exists(function: str) -> bool:
+    file, _, name = function.partition("::")
+    path = ROOT / file
+    return path.exists() and f"def {name.rpartition('::')[2]}(" in path.read_text()
+
+
+def new_costs(tests: dict[str, Times], before: dict[str, float]) -> dict[str, float]:
+    """The costs after a run, which may have left out tests."""
+    now = {
+        name: times.cost
+        for name, times in grouped(tests.items(), function_of).items()
+        if times.cost * times.tests > COSTLY or name in before
+    }
+    return {name: cost for name, cost in (before | now).items() if exists(name)}
+
+
+def rows(title: str, values: dict[str, float]) -> str:
+    return "\n".join([f"[{title}]", *(f'"{name}" = {values[name]:.2f}' for name in sorted(values))])
+
+
+def store(tests: dict[str, Times]) -> None:
+    folders = grouped(tests.items(), folder_of)
+    file = ROOT / STORED
+    processor = {name: times.processor for name, times in folders.items()}
+    file.write_text(
+        "# Seconds of processors by folder, and the cost of one case of a test:\n"
+        "# python tests/running/times.py\n"
+        f"{rows('processor', processor)}\n\n{rows('case', new_costs(tests, costs(file)))}\n"
+    )
     block = "\n".join(["<!-- times -->", *table(folders), "<!-- /times -->"])
     page = re.sub(r"<!-- times -->.*<!-- /times -->", block, PAGE.read_text(), flags=re.DOTALL)
     PAGE.write_text(page)
@@ -166,7 +207,7 @@ def main() -> None:
     elif not last["whole"]:
         raise SystemExit("expected the times of all tests, got those of a part: run `make test`")
     else:
-        store(grouped(tests.items(), folder_of))
+        store(tests)
 
 
 if __name__ == "__main__":

@@ -236,7 +236,6 @@ def run_programs(
     return taken
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_asynchronous_programs_run(job: Callable[..., Job], seed: int, layout: str) -> None:
     taken = values(job(layout, bound=150), run_programs, seed, PROGRAMS)[0]

@@ -95,7 +95,6 @@ def check_results(found: list[dict[str, Any]], seed: int) -> None:
     assert all(each["lossy"] for each in found), "the codec did nothing"
 
 
-@pytest.mark.sampled(6)
 @pytest.mark.parametrize("codec", STEPS)
 @pytest.mark.parametrize("hosts", ["ab", "abab", "aabb", "abbca", "abcd"])
 def test_results_are_within_the_bound_and_equal_on_all_ranks(
@@ -176,7 +175,6 @@ def fingerprint(tensor: torch.Tensor) -> str:
 
 @pytest.mark.slow
 @pytest.mark.needs("emulated vendors")
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("hosts", "vendors"), [("aabb", "nnaa"), ("abab", "nana"), ("abc", "nac")])
 def test_devices_and_hosts_encode_with_the_same_bits(
     job: Callable[..., Job], seed: int, hosts: str, vendors: str

@@ -51,7 +51,6 @@ def _job(job: Callable[..., Job], hosts: str, vendors: str, **settings: float) -
     return job(hosts, environments=environments(vendors), **settings)
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("hosts", "vendors"), LAYOUTS)
 def test_every_collective_dtype_and_op_is_correct(
     job: Callable[..., Job], seed: int, hosts: str, vendors: str

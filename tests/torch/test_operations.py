@@ -134,7 +134,6 @@ def unsigned(rank: int, size: int, native: bool) -> None:
             )
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_floats_are_reduced(job: Callable[..., Job], seed: int, layout: str) -> None:
     ranks = job(layout, bound=250)
@@ -142,7 +141,6 @@ def test_floats_are_reduced(job: Callable[..., Job], seed: int, layout: str) -> 
     assert not failures, "\n".join(failures[:40])
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.needs("emulated vendors")
 @pytest.mark.parametrize(("hosts", "vendors"), VENDORS)
 def test_floats_are_reduced_between_vendors(

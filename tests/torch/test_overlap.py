@@ -224,7 +224,6 @@ def fuzzed(
     return failures
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("layout", ["a", "aa", "aaa", "ab", "aab", "abc"])
 def test_shared_memory_gives_the_result_of_separate_memory_or_an_error(
     job: Callable[..., Job], seed: int, layout: str

@@ -120,7 +120,6 @@ CASES = [
 ]
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("train", "arguments", "layout"), CASES)
 def test_losses_equal_one_process(
     job: Callable[..., Job],

@@ -53,7 +53,6 @@ def train(
     return mean.item(), zlib.crc32(whole.view(torch.uint8).numpy().tobytes())
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("levels", "codecs"),
     [

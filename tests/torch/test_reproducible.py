@@ -64,7 +64,6 @@ def speeds(folder: Path, layout: str, gbits: dict[str, int]) -> list[dict[str, s
     return [{"HETCOMM_SYSFS_ROOT": str(folder / h), "HETCOMM_SELECT": RING} for h in layout]
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("deterministic", ["0", "1"])
 @pytest.mark.parametrize("layout", ["abc", "abcabc", "abcd"])
 def test_other_links_change_bits_without_deterministic(
