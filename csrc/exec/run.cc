@@ -9,9 +9,9 @@ namespace hetcomm {
 namespace {
 
 // When a neighbour abandons an operation or a link breaks, the cause arrives over the control
-// connections. After this time the run fails without the cause. The time is longer than the 2 s
-// (HETCOMM_PEER_TIMEOUT) after which a rank counts as unreachable.
-constexpr auto kCauseBound = std::chrono::seconds(3);
+// connections. After this time the run fails without the cause. A rank counts as unreachable after
+// 2 s (HETCOMM_PEER_TIMEOUT); grace and roll call then take up to 2 s.
+constexpr auto kCauseBound = std::chrono::seconds(6);
 // Ranks that disagree tell each other their calls. After this time the run fails without the calls
 // of other ranks.
 constexpr auto kDisputeBound = std::chrono::seconds(2);

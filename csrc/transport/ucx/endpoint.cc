@@ -98,13 +98,11 @@ Endpoint::Endpoint(UcxWorker& worker, EndpointSlots& slots, uint64_t slot, int p
 
 void Endpoint::open() {
   if (stage_ == Stage::unopened) slots_.create_up_to(slot_);
-  if (handle_ != nullptr || awaits_network()) return;
+  if (handle_ != nullptr) return;
   throw Error(failure_.ok() ? Status(Code::aborted, "open of a closed link", -1, peer_) : failure_);
 }
 
-bool Endpoint::awaits_network() const { return stage_ == Stage::unopened && slots_.created(slot_); }
-
-bool Endpoint::create(const std::vector<uint64_t>& address, bool last_try) {
+void Endpoint::create(const std::vector<uint64_t>& address) {
   ucp_ep_params_t parameters{};
   parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                           UCP_EP_PARAM_FIELD_ERR_HANDLER;
@@ -112,23 +110,17 @@ bool Endpoint::create(const std::vector<uint64_t>& address, bool last_try) {
   parameters.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   parameters.err_handler = {&Endpoint::on_error, this};
   const ucs_status_t status = ucx_.ucp_ep_create(worker_.handle, &parameters, &handle_);
-  if (status != UCS_OK) handle_ = nullptr;
-  if (status == UCS_ERR_UNREACHABLE && !last_try) return false;
   stage_ = Stage::open;
   worker_.has_next_step = true;
-  if (status == UCS_OK) {
-    notify(Notice::connected);
-    return true;
-  }
+  if (status == UCS_OK) return notify(Notice::connected);
   stage_ = Stage::closed;
+  handle_ = nullptr;
   failure_ = Status(Code::transport,
                     "cannot connect" + over_ +
                         ": expected a peer that a network interface here leads to; got " +
                         ucx_.ucs_status_string(status) +
                         "; check HETCOMM_SOCKET_IFNAME, UCX_TLS and UCX_NET_DEVICES on both sides",
                     -1, peer_);
-  fail_queued();
-  return true;
 }
 
 // A tagged message: for an active message, UCX would create an endpoint back by itself.
@@ -175,7 +167,7 @@ uint32_t Endpoint::protocol(uint64_t tag, size_t bytes) {
 void Endpoint::send(uint64_t tag, const void* data, size_t bytes, MemoryKind memory,
                     Request& request) {
   request = Request();
-  if (!failure_.ok() || (stage_ != Stage::open && !awaits_network())) {
+  if (!failure_.ok() || stage_ != Stage::open) {
     request.status = send_failure();
   } else if (connected_ && queued_.empty()) {
     post(tag, data, bytes, memory, request);
@@ -254,10 +246,7 @@ void Endpoint::on_error(void* endpoint, ucp_ep_h, ucs_status_t status) {
 }
 
 void Endpoint::close(bool flush) {
-  if (stage_ == Stage::unopened) {
-    stage_ = Stage::closed;
-    fail_queued();
-  }
+  if (stage_ == Stage::unopened) stage_ = Stage::closed;
   if (released_ || stage_ == Stage::closing || stage_ == Stage::closed) return;
   worker_.has_next_step = true;
   if (stage_ == Stage::open) stage_ = Stage::draining;

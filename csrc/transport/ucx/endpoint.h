@@ -56,7 +56,6 @@ struct UcxWorker {
   PendingRequests requests;
   std::vector<std::shared_ptr<Endpoint>> endpoints;  // created in UCX
   bool has_next_step = false;                        // some endpoint needs advance()
-  bool unreachable = false;                          // create_wanted() has to try again
   bool chooses_protocol = false;                     // eager or rendezvous, see README.md
 };
 
@@ -79,10 +78,8 @@ class Endpoint {
   bool is_in(const EndpointSlots& slots, uint64_t slot) const {
     return &slots_ == &slots && slot_ == slot;
   }
-  void open();  // see Link::open()
-  // In UCX; open() throws its failure. Returns false if no network leads to the peer now, unless
-  // this is the last try.
-  bool create(const std::vector<uint64_t>& address, bool last_try);
+  void open();                                        // see Link::open()
+  void create(const std::vector<uint64_t>& address);  // in UCX; open() throws its failure
   void send(uint64_t tag, const void* data, size_t bytes, MemoryKind memory, Request& request);
   void consume(size_t bytes);   // see Link::consume()
   void tell(const Note& note);  // see Link::tell()
@@ -112,7 +109,6 @@ class Endpoint {
   // destroys the endpoint.
   enum class Stage { unopened, open, draining, flushing, flushed, parting, closing, closed };
 
-  bool awaits_network() const;
   void notify(Notice::Kind kind);
   uint32_t protocol(uint64_t tag, size_t bytes);
   void post_queued();

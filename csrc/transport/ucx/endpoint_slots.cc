@@ -8,11 +8,7 @@
 namespace hetcomm {
 namespace {
 
-constexpr int kNoPeer = -1;  // of an endpoint in a slot without a link
 constexpr int kMostClosed = 16;
-// A network may be down for a moment, as open links outlast. By then a host counts as unreachable.
-constexpr auto kOutage = std::chrono::seconds(10);
-constexpr auto kTurn = std::chrono::milliseconds(100);
 
 }  // namespace
 
@@ -45,34 +41,14 @@ std::shared_ptr<Endpoint> EndpointSlots::move(std::shared_ptr<Endpoint> endpoint
 }
 
 void EndpointSlots::create_up_to(uint64_t slot) {
-  wanted_ = std::max(wanted_, slot + 1);
-  create_wanted();
-}
-
-void EndpointSlots::create_wanted() {
-  if (outage_ && !turn_.passed()) {
-    worker_.unreachable = true;
-    return;
-  }
-  while (next_ || created_ < wanted_) {
-    if (!next_) {
-      const auto unopened = unopened_.extract(created_++);
-      if (unopened) next_ = unopened.mapped().lock();
-      if (next_) worker_.endpoints.push_back(next_);
-    }
-    if (!next_ || next_->closed()) {
-      next_ = std::make_shared<Endpoint>(worker_, *this, created_ - 1, kNoPeer);
-      worker_.endpoints.push_back(next_);
-    }
-    if (!next_->create(address_, outage_ && outage_->passed())) {
-      if (!outage_) outage_.emplace(kOutage);
-      turn_ = Deadline(kTurn);
-      worker_.unreachable = true;
-      return;
-    }
-    outage_.reset();
-    if (next_->peer() == kNoPeer) next_->close(false);
-    next_.reset();
+  for (; created_ <= slot; ++created_) {
+    const auto found = unopened_.extract(created_);
+    auto endpoint = found ? found.mapped().lock() : nullptr;
+    const bool closed = endpoint == nullptr || endpoint->closed();
+    if (closed) endpoint = std::make_shared<Endpoint>(worker_, *this, created_, -1);
+    worker_.endpoints.push_back(endpoint);
+    endpoint->create(address_);
+    if (closed) endpoint->close(false);
   }
 }
 

@@ -3,11 +3,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
-#include "base/deadline.h"
 #include "transport/ucx/endpoint.h"
 
 namespace hetcomm {
@@ -25,10 +23,7 @@ class EndpointSlots {
   std::shared_ptr<Endpoint> add(int peer_rank);
   // An endpoint of the same link in `slot`, or in the next free one after it.
   std::shared_ptr<Endpoint> move(std::shared_ptr<Endpoint> endpoint, uint64_t slot);
-  // In UCX. Tries again later while no network leads to the peer.
   void create_up_to(uint64_t slot);
-  void create_wanted();
-  bool created(uint64_t slot) const { return slot < created_; }
   // A notice from the other end of a slot. Creates the endpoint if there is none yet.
   void on_notice(const Notice& notice);
   // Comes before the worker is destroyed.
@@ -40,12 +35,8 @@ class EndpointSlots {
   UcxWorker& worker_;
   const std::vector<uint64_t> address_;
   std::map<uint64_t, std::weak_ptr<Endpoint>> unopened_;  // by slot
-  uint64_t created_ = 0;  // slots below have an endpoint in UCX, but maybe not the last one
-  uint64_t wanted_ = 0;   // slots below should have one
-  std::shared_ptr<Endpoint> next_;              // awaits a network; null if none does
-  std::optional<Deadline> outage_;              // for the last try
-  Deadline turn_{std::chrono::nanoseconds(0)};  // for the next one
-  uint64_t handed_out_ = 0;                     // slots below have had a link
+  uint64_t created_ = 0;                                  // slots below have an endpoint in UCX
+  uint64_t handed_out_ = 0;                               // slots below have had a link
 };
 
 }  // namespace hetcomm

@@ -380,9 +380,6 @@ bool UcxTransport::progress() {
   bool moved = ucx_.ucp_worker_progress(worker_.handle) > 0;
   for (int i = 0; i < kMostNotices && listening_.done; ++i) handle_notices();
   if (worker_.has_next_step) advance();
-  if (std::exchange(worker_.unreachable, false)) {
-    for (auto& [id, slots] : slots_) slots.create_wanted();
-  }
   listeners_.apply();
   listeners_.look();
   return moved;

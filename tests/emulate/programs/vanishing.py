@@ -2,7 +2,7 @@
 
 argv: how, and when. "down" switches the NIC off, "swallowed" loses all packets that leave the first
 host, and "gone" also kills the first rank, whose connections stay half open. When: "amid"
-collectives, or before the "first" message to the last rank.
+collectives, or before the "first" message to rank 2.
 Prints the error of each rank, and the seconds from the failure to the error.
 """
 
@@ -44,7 +44,7 @@ with hetcomm.Communicator.from_env(timeout=100.0) as communicator:
         if rank == 0:
             break_network()
             if sys.argv[2] == "first":
-                communicator.send(mine, size - 1)
+                communicator.send(mine, 2)
         while True:
             communicator.all_reduce(mine)
             begin = time.monotonic()
