@@ -117,7 +117,7 @@ class Runner:
             raise
 
     def _trial(self, case: Case, folder: Path, layout: Layout, outcome: Outcome) -> Trial:
-        trial = Trial(case, layout.size, folder, self.private_memory)
+        trial = Trial(case, layout.hosts, folder, self.private_memory)
         outcome.layout, outcome.victim, outcome.details = str(layout), trial.victim, trial.told
         return trial
 
@@ -129,7 +129,8 @@ class Runner:
         case, outcome = shared.last
         with outcome.judged("at the end of the job: "):
             try:
-                trial = Trial(case, len(shared.job.ranks), shared.folder, private_memory=False)
+                hosts = case.layout(True, cluster).hosts
+                trial = Trial(case, hosts, shared.folder, private_memory=False)
                 trial.job = shared.job
                 trial.end()
             finally:

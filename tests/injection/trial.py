@@ -29,6 +29,22 @@ WRONG, HANG, UNNAMED, LEAK, CRASH, ERROR = (
 )  # fmt: skip
 
 
+def out_of_reach(rank: int, failed: Sequence[int], hosts: str) -> list[int]:
+    """The failed ranks, and the survivors that these cut off. Control connections join ranks 1, 2,
+    4, ... places apart, host by host. hosts: of each rank, as in "aab"."""
+    size = len(hosts)
+    ring = sorted(range(size), key=lambda one: (hosts.index(hosts[one]), one))
+    part, reached = {rank}, [rank]
+    while reached:
+        place, apart = ring.index(reached.pop()), 1
+        while apart < size:
+            neighbours = {ring[(place + apart) % size], ring[place - apart]}
+            reached += neighbours - part - set(failed)
+            part |= neighbours - set(failed)
+            apart *= 2
+    return sorted(set(range(size)) - part)
+
+
 class Complaint(Exception):
     """What is wrong in a case: one of the words above, and the facts."""
 
@@ -47,11 +63,11 @@ class Trial:
     server: subprocess.Popen[str]  # of the store, and its port, if a separate process serves it
     port: int
 
-    def __init__(self, case: Case, size: int, folder: Path, private_memory: bool) -> None:
-        self.case, self.size, self.folder = case, size, folder
+    def __init__(self, case: Case, hosts: str, folder: Path, private_memory: bool) -> None:
+        self.case, self.hosts, self.size, self.folder = case, hosts, len(hosts), folder
         self.private_memory = private_memory
         self.chance = case.chance
-        self.victim = self.chance.randrange(size)
+        self.victim = self.chance.randrange(self.size)
         self.told: list[str] = []  # details for the line of the case
         self.amid: bool | None = None  # the injection came amid calls; None: it has no such moment
         self.cleanup = contextlib.ExitStack()
@@ -201,8 +217,9 @@ class Trial:
         ]
         for rank, first in zip(ranks, found, strict=True):
             self.expect(rank, first, errors, words)
-            if failed and first["failed"] != sorted(failed):
-                raise Complaint(UNNAMED, f"{self.name(rank)} expects failed {failed}: {first}")
+            expected = out_of_reach(self.job.ranks.index(rank), failed, self.hosts)
+            if failed and first["failed"] != expected:
+                raise Complaint(UNNAMED, f"{self.name(rank)} expects failed {expected}: {first}")
         for rank, first in zip(ranks, found, strict=True) if again else ():
             self.order(rank, "all_reduce", 16)
             second = self.answer(rank, END)
