@@ -204,8 +204,8 @@ class Executor {
   const ProcessMark mark_;
   std::mutex mutex_;
   std::vector<std::shared_ptr<RunQueue>> queues_;
-  // Runs of all queues that have calls of native libraries left to make, in the order of
-  // submission.
+  // Runs of all queues with calls of native libraries, as long as they have calls or copies to
+  // make, in the order of submission.
   std::vector<std::shared_ptr<Run>> unlaunched_;
   // Transports use the context of this device, whose memory runs may give them.
   std::shared_ptr<Device> transport_device_;

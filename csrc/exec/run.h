@@ -111,7 +111,7 @@ class Run {
   bool behind_stream() const { return device_ && device_->behind_stream(); }  // of the caller
   // Every message of the run, if any, is posted, so later messages may start.
   bool posted() const { return !messages_ || messages_->posted(); }
-  // All island steps, if any, are in the engine's stream, so later runs may start.
+  // All island steps, if any, are in the engine's stream.
   bool enqueued() const { return !island_ || island_->enqueued(); }
   // Calls of a native library in the engine's stream wait for the other members of the island.
   bool launches() const { return device_ && !plan_->schedule.island_steps.empty(); }

@@ -28,7 +28,7 @@ struct Listener {
 };
 
 // The control connections of one group: TCP to the neighbours in the ring of ranks. News floods to
-// all ranks in a logarithmic number of hops, whichever ranks fail. A neighbour with which this rank
+// all ranks in a logarithmic number of hops. A neighbour with which this rank
 // shares several rails has a second connection over another rail, and all news takes both, so
 // neither NIC matters alone. A neighbour that reads nothing gets no news beyond a bound. Both ends
 // of a connection prove the group's key (session.h). Until then an accepted connection is a

@@ -6,7 +6,7 @@
 namespace hetcomm {
 
 // A group's ranks host by host. Control connections join ranks whose places here are 1, 2, 4, ...
-// apart. So the ranks of a host stay joined, whichever other host fails.
+// apart. After the loss of one host the ranks of all other hosts are still joined. Immutable.
 class Ring {
  public:
   Ring() = default;

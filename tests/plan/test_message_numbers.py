@@ -38,7 +38,14 @@ def test_the_checker_reports_a_message_that_does_not_wait(plans: list[_core.Plan
         for i, step in enumerate(steps)
         if (step.kind, step.peer, step.tag) == (steps[late].kind, steps[late].peer, 0)
     )
-    steps[late].after = [before for before in steps[late].after if before != early]
-    plans[0].steps = steps
+    waits = list(steps[late].after)
+    set_waits(plans[0], late, [before for before in waits if before != early])
     errors = _core.check(topology, plans)
+    set_waits(plans[0], late, waits)
     assert any(f"expected to wait for step {early}, which has its number" in one for one in errors)
+
+
+def set_waits(plan: _core.Plan, step: int, waits: list[int]) -> None:
+    steps = plan.steps
+    steps[step].after = waits
+    plan.steps = steps

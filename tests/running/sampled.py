@@ -15,15 +15,16 @@ from times import STORED, costs, function_of
 
 OPTION = "--sample"
 BUDGET = 3.0  # seconds of a run for the cases of one test; tests/times.toml has those of a case
-SHARE = 1 / 5  # of its cases at least
+SHARE = 1 / 5  # a run takes this part of the cases of any test, or more
 LONG = 10.0  # seconds of a test of one case; a longer one may be left out
-RUNS = 1 / 3  # of all runs at least take any test
+RUNS = 1 / 3  # the part of all runs that take the longest test
 
 
-def count(cost: float, cases: int, choice: random.Random) -> int:
-    """How many cases of a test a run takes. cost: seconds of a case."""
+def count(cost: float, cases: int, choice: random.Random, whole: bool = True) -> int:
+    """How many cases of a test a run takes. cost: seconds of a case. whole: of a run of all
+    tests, which may leave out a test."""
     if cases == 1:
-        return int(cost <= LONG or choice.random() < max(RUNS, LONG / cost))
+        return int(not whole or cost <= LONG or choice.random() < max(RUNS, LONG / cost))
     paid_for = int(BUDGET / cost) if cost else cases
     return min(cases, max(paid_for, math.ceil(SHARE * cases)))
 
@@ -42,10 +43,11 @@ class Sampled:
         cases: dict[str, list[pytest.Item]] = defaultdict(list)
         for item in items:
             cases[function_of(item.nodeid)].append(item)
+        whole = config.args_source == pytest.Config.ArgsSource.TESTPATHS
         kept: set[pytest.Item] = set()
         for test, all_cases in cases.items():
             choice = random.Random(f"{self.seed} {test}")
-            number = count(seconds.get(test, 0.0), len(all_cases), choice)
+            number = count(seconds.get(test, 0.0), len(all_cases), choice, whole)
             kept.update(choice.sample(all_cases, number))
         if left_out := [item for item in items if item not in kept]:
             config.hook.pytest_deselected(items=left_out)

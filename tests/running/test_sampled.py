@@ -79,3 +79,4 @@ def test_a_long_case_runs_now_and_then(cost: float, share: float) -> None:
     runs = [count(cost, 1, random.Random(seed)) for seed in range(600)]
     assert set(runs) == {0, 1}
     assert abs(sum(runs) / len(runs) - share) < 0.1
+    assert count(cost, 1, random.Random(0), whole=False) == 1

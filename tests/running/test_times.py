@@ -89,7 +89,7 @@ def test_costly_tests_are_stored_by_their_mean_case(tmp_path: Path) -> None:
     own = f"{here}::test_costly_tests_are_stored_by_their_mean_case"
     other = f"{here}::test_a_process_that_runs_counts"
     tests = {
-        f"{own}[one]": Times(1, 3 * COSTLY, COSTLY),  # of a wait, a part is of no other test
+        f"{own}[one]": Times(1, 3 * COSTLY, COSTLY),  # mostly waits
         f"{own}[two]": Times(1, 3 * COSTLY, 2 * COSTLY),
         f"{here}::test_times_add_up_by_folder_and_file": Times(1, 0.1, COSTLY / 2),
     }

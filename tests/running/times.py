@@ -176,7 +176,7 @@ def new_costs(tests: dict[str, Times], before: dict[str, float]) -> dict[str, fl
     now = {
         name: times.cost
         for name, times in grouped(tests.items(), function_of).items()
-        if times.cost * times.tests > COSTLY or name in before
+        if times.tests and (times.cost * times.tests > COSTLY or name in before)
     }
     return {name: cost for name, cost in (before | now).items() if exists(name)}
 
