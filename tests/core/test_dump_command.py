@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from unittest import mock
 
 import pytest
 
@@ -85,9 +87,15 @@ def test_the_socket_of_another_process_is_not_asked(other: int) -> None:
 
 @contextlib.contextmanager
 def answering(answer: bytes, pause: float = 0.0) -> Iterator[None]:
-    """This process answers so, again and again if there is a pause."""
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(f"\0hetcomm-dump-{os.getpid()}-2")
+    """This process answers so, again and again if there is a pause. The socket of its groups, which
+    other tests may have left, is not asked."""
+    name = f"hetcomm-dump-{os.getpid()}-planted"
+    only = re.compile(r"@(hetcomm-dump-(\d+)-planted)$", re.MULTILINE)
+    with (
+        socket.socket(socket.AF_UNIX) as listener,
+        mock.patch.object(dump_command, "_SOCKET", only),
+    ):
+        listener.bind(f"\0{name}")
         listener.listen()
 
         def serve() -> None:
