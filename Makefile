@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
+# Some machines forbid Python to store bytecode. Then each process of a test compiles hetcomm anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-changed test-all test-hostile vendor-wheels test-fast test-arm test-rdma test-trainers test-versions torch-suite lint build sanitized sanitize fuzz bench clean
 
 demo: build

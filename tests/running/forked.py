@@ -20,6 +20,7 @@ IMPORTED = [
     "torch.distributed.fsdp",
     "torch.testing",
     "torch.distributed.checkpoint.state_dict",
+    "torch.distributed.optim",  # compiles its optimizers
     "torch.distributed.pipelining",
     "rich.console",
     "rich.progress",

@@ -35,6 +35,7 @@ IMPORTED = [
     "numpy",
     "torch",
     "torch._dynamo",  # torch.optim imports it at its first step
+    "torch.distributed.optim",  # compiles its optimizers
     "torch.distributed.pipelining",
     "torch.distributed.tensor",
     "rich.console",
