@@ -16,24 +16,10 @@ def killed_together(job: Job, victims: list[int], pause: float = 0.0) -> None:
         time.sleep(pause)
 
 
-@pytest.mark.parametrize("calls", [True, False], ids=["amid-calls", "idle"])
-@pytest.mark.parametrize(
-    ("hosts", "victims", "pause"),
-    [
-        ("aaaaaa", [2, 5], 0.0),
-        ("aaaaaa", [0, 1, 3], 0.0),
-        ("aabbcc", [0, 5], 0.0),
-        ("abcabc", [4, 1], 0.1),
-        ("aabb", [0, 1], 0.2),
-        ("aabaab", [0, 1, 3, 4], 0.0),  # ranks 2 and 5 are of one host, and stay joined
-        ("aaaaa", [3, 0], 0.05),
-        ("aaaaaa", [0, 2, 3, 5, 4], 0.0),  # rank 1 has no connection to rank 4
-    ],
-)
-def test_ranks_killed_together_are_reported_together(
-    tmp_path: Path, hosts: str, victims: list[int], pause: float, calls: bool
+def report_together(
+    folder: Path, hosts: str, victims: list[int], pause: float, calls: bool
 ) -> None:
-    with Job(tmp_path, hosts) as job:
+    with Job(folder, hosts) as job:
         if calls:
             assert set(job.do("turn", 1000)) == {"turning"}
         else:
@@ -51,6 +37,34 @@ def test_ranks_killed_together_are_reported_together(
         assert_first_cause_stays(survivors, errors)
         for rank in survivors:
             rank.exits_cleanly()
+
+
+CALLS = pytest.mark.parametrize("calls", [True, False], ids=["amid-calls", "idle"])
+
+
+@CALLS
+@pytest.mark.parametrize(
+    ("hosts", "victims", "pause"),
+    [
+        ("aaaaaa", [2, 5], 0.0),
+        ("aaaaaa", [0, 1, 3], 0.0),
+        ("aabbcc", [0, 5], 0.0),
+        ("abcabc", [4, 1], 0.1),
+        ("aabb", [0, 1], 0.2),
+        ("aaaaa", [3, 0], 0.05),
+        ("aaaaaa", [0, 2, 3, 5, 4], 0.0),  # rank 1 has no connection to rank 4
+    ],
+)
+def test_ranks_killed_together_are_reported_together(
+    tmp_path: Path, hosts: str, victims: list[int], pause: float, calls: bool
+) -> None:
+    report_together(tmp_path, hosts, victims, pause, calls)
+
+
+@CALLS
+def test_survivors_of_one_host_stay_joined(tmp_path: Path, calls: bool) -> None:
+    """Ranks 2 and 5 have no connection by number, but share a host."""
+    report_together(tmp_path, "aabaab", [0, 1, 3, 4], 0.0, calls)
 
 
 def test_a_stopped_rank_delays_the_others_by_little(tmp_path: Path) -> None:

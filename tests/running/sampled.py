@@ -14,10 +14,10 @@ import pytest
 from times import STORED, costs, function_of
 
 OPTION = "--sample"
-BUDGET = 3.0  # seconds of a run for the cases of one test; tests/times.toml has those of a case
-SHARE = 1 / 5  # a run takes this part of the cases of any test, or more
-LONG = 10.0  # seconds of a test of one case; a longer one may be left out
-RUNS = 1 / 3  # the part of all runs that take the longest test
+BUDGET = 2.0  # seconds of a run for the cases of one test; tests/times.toml has those of a case
+SHARE = 0.15  # a run takes this part of the cases of any test, or more
+LONG = 5.0  # seconds of a test of one case; a longer one may be left out
+RUNS = 1 / 5  # the part of all runs that take the longest test
 
 
 def count(cost: float, cases: int, choice: random.Random, whole: bool = True) -> int:
