@@ -20,6 +20,7 @@ from times import (
     grown,
     new_costs,
     processor_seconds,
+    rests,
     rows,
     table,
 )
@@ -71,31 +72,49 @@ def test_times_add_up_by_folder_and_file() -> None:
     assert table(grouped(tests.items(), folder_of))[-1] == "| all | 3 | 6 | 14 |"
 
 
-def test_a_folder_that_grew_is_named_whatever_the_speed_of_the_machine() -> None:
-    stored = {"tests/a": 100.0, "tests/b": 50.0, "tests/c": 20.0, "tests/d": 1.0}
+def test_a_folder_that_grew_is_named_whatever_the_speed_of_the_machine(tmp_path: Path) -> None:
+    file = tmp_path / "times.toml"
+    rest = rows("rest", {"tests/a": 30.0, "tests/b": 50.0, "tests/c": 20.0, "tests/d": 1.0})
+    file.write_text(f"{rest}\n{rows('case', {'tests/a/test_x.py::costly': 35.0})}\n")
     now = {
-        "tests/a": Times(1, 0, 200.0),  # as all folders: this machine is half as fast
-        "tests/b": Times(1, 0, 125.0),
-        "tests/c": Times(1, 0, 40.0),
-        "tests/d": Times(1, 0, 9.0),  # too short to tell
+        # As all folders: this machine is half as fast. A case that was left out does not count.
+        "tests/a/test_x.py::cheap": Times(1, 0, 60.0),
+        "tests/a/test_x.py::costly[one]": Times(1, 0, 70.0),
+        "tests/b/test_x.py::new": Times(1, 0, 25.0),
+        "tests/b/test_x.py::old": Times(1, 0, 100.0),
+        "tests/c/test_x.py::waits": Times(1, 80.0, 0),
+        "tests/d/test_x.py::short": Times(1, 0, 9.0),
     }
-    assert grown(now, stored) == ["tests/b takes 1.25 times the processor time of times.toml"]
-    del now["tests/b"], now["tests/c"]
-    assert grown(now, stored) == []
+    assert grown(now, file) == ["tests/b takes 1.25 times the time of times.toml"]
+    del now["tests/b/test_x.py::new"], now["tests/b/test_x.py::old"]
+    assert grown(now, file) == []
 
 
 def test_costly_tests_are_stored_by_their_mean_case(tmp_path: Path) -> None:
     here = Path(__file__).relative_to(ROOT)
     own = f"{here}::test_costly_tests_are_stored_by_their_mean_case"
     other = f"{here}::test_a_process_that_runs_counts"
+    cheap = f"{here}::test_times_add_up_by_folder_and_file"
     tests = {
         f"{own}[one]": Times(1, 3 * COSTLY, COSTLY),  # mostly waits
         f"{own}[two]": Times(1, 3 * COSTLY, 2 * COSTLY),
-        f"{here}::test_times_add_up_by_folder_and_file": Times(1, 0.1, COSTLY / 2),
+        cheap: Times(1, 0.1, COSTLY / 2),
     }
-    before = {own: 9.0, other: 7.0, f"{here}::test_of_the_past": 5.0}
+    before = {other: 7.0, f"{here}::test_of_the_past": 5.0}
     now = new_costs(tests, before)
     assert now == {own: pytest.approx(1.5 * COSTLY), other: 7.0}
+    assert rests(tests, 1.0, now) == {"tests/running": COSTLY / 2}
     file = tmp_path / "times.toml"
     file.write_text(rows("case", now))
     assert costs(file) == now
+
+
+def test_a_slower_machine_changes_no_cost() -> None:
+    here = Path(__file__).relative_to(ROOT)
+    before = {
+        f"{here}::test_costly_tests_are_stored_by_their_mean_case": 4.0,
+        f"{here}::test_a_process_that_runs_counts": 3.0,
+        f"{here}::test_times_add_up_by_folder_and_file": 2.0,
+    }
+    tests = {name: Times(1, 0.0, 3 * cost) for name, cost in before.items()}
+    assert new_costs(tests, before) == pytest.approx(before)

@@ -3,7 +3,8 @@
 Each run writes the times of its tests into build/times.json, and ends with a table by folder.
 Folders that grew since tests/times.toml are named. `python tests/running/times.py` makes the last
 whole run the stored one, with the table of CONTRIBUTING.md; `--files` prints the files of the last
-run. The stored run also has what a case of each costly test costs, by which sampled.py chooses.
+run. tests/times.toml has what a case of each costly test costs, by which sampled.py chooses, and
+what the cheap tests of a folder cost. Its seconds are those of the machine that stored first.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import statistics
 import sys
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ LAST = ROOT / "build" / "times.json"
 STORED = Path("tests/times.toml")
 PAGE = ROOT / "CONTRIBUTING.md"
 GROWTH = 1.2  # of a folder against all folders; less is noise of the machine
-NOTABLE = 10.0  # processor seconds; a shorter folder may grow by any factor
+NOTABLE = 10.0  # seconds; a shorter folder may grow by any factor
 COSTLY = 2.0  # seconds of all cases of a test; what cheaper tests cost is not stored
 PER_PROCESSOR = 2  # workers
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -49,8 +50,13 @@ class Times:
 
     @property
     def cost(self) -> float:
-        """Seconds of a processor, or of a worker's wait beside other workers, for one case."""
-        return max(self.processor, self.worker / PER_PROCESSOR) / max(self.tests, 1)
+        """Seconds of a processor, or of a worker's wait beside other workers."""
+        return max(self.processor, self.worker / PER_PROCESSOR)
+
+    @property
+    def case(self) -> float:
+        """The cost of one case."""
+        return self.cost / max(self.tests, 1)
 
 
 def processor_seconds(pid: int) -> float:
@@ -103,7 +109,7 @@ class TestTimes:
         terminalreporter.section("times by folder")
         for line in table(folders):
             terminalreporter.write_line(line)
-        for line in grown(folders, stored(ROOT / STORED, "processor")):
+        for line in grown(self.tests, ROOT / STORED):
             terminalreporter.write_line(line, yellow=True)
 
 
@@ -143,15 +149,31 @@ def stored(file: Path, part: str) -> dict[str, float]:
 
 
 def costs(file: Path) -> dict[str, float]:
-    """By test function, what one of its cases costs; see Times.cost."""
+    """By test function, what one of its cases costs; see Times.case."""
     return stored(file, "case")
 
 
-def grown(now: dict[str, Times], before: dict[str, float]) -> list[str]:
-    """A line for each folder that grew by more than 20 %. The speed of the machine, the median
-    factor of all folders, does not count."""
+def speed(tests: dict[str, Times], before: dict[str, float]) -> float:
+    """The median factor of the costs of tests: what this machine takes longer."""
+    now = grouped(tests.items(), function_of)
+    factors = [
+        now[name].case / seconds
+        for name, seconds in before.items()
+        if name in now and now[name].tests and seconds > 0
+    ]
+    return statistics.median(factors) if factors else 1.0
+
+
+def grown(tests: dict[str, Times], file: Path) -> list[str]:
+    """A line for each folder that costs over 20 % more than the stored costs of its tests. The
+    speed of the machine, the median factor of all folders, does not count."""
+    before, now = defaultdict(float, stored(file, "rest")), defaultdict[str, float](float)
+    case = costs(file)
+    for name, times in grouped(tests.items(), function_of).items():
+        now[folder_of(name)] += times.cost
+        before[folder_of(name)] += case.get(name, 0.0) * times.tests
     factors = {
-        name: now[name].processor / seconds
+        name: now[name] / seconds
         for name, seconds in before.items()
         if name in now and seconds >= NOTABLE
     }
@@ -159,7 +181,7 @@ def grown(now: dict[str, Times], before: dict[str, float]) -> list[str]:
         return []
     usual = statistics.median(factors.values())
     return [
-        f"{name} takes {factor / usual:.2f} times the processor time of {STORED.name}"
+        f"{name} takes {factor / usual:.2f} times the time of {STORED.name}"
         for name, factor in factors.items()
         if factor > GROWTH * usual
     ]
@@ -173,12 +195,21 @@ def exists(function: str) -> bool:
 
 def new_costs(tests: dict[str, Times], before: dict[str, float]) -> dict[str, float]:
     """The costs after a run, which may have left out tests."""
+    factor = speed(tests, before)
     now = {
-        name: times.cost
+        name: times.case / factor
         for name, times in grouped(tests.items(), function_of).items()
-        if times.tests and (times.cost * times.tests > COSTLY or name in before)
+        if times.tests and (times.cost / factor > COSTLY or name in before)
     }
     return {name: cost for name, cost in (before | now).items() if exists(name)}
+
+
+def rests(tests: dict[str, Times], factor: float, case: Container[str]) -> dict[str, float]:
+    """By folder, the cost of the tests whose cases have no cost of their own."""
+    sums: dict[str, float] = defaultdict(float)
+    for name, times in grouped(tests.items(), function_of).items():
+        sums[folder_of(name)] += 0.0 if name in case else times.cost / factor
+    return sums
 
 
 def rows(title: str, values: dict[str, float]) -> str:
@@ -186,14 +217,15 @@ def rows(title: str, values: dict[str, float]) -> str:
 
 
 def store(tests: dict[str, Times]) -> None:
-    folders = grouped(tests.items(), folder_of)
     file = ROOT / STORED
-    processor = {name: times.processor for name, times in folders.items()}
+    before = costs(file)
+    case = new_costs(tests, before)
+    rest = rests(tests, speed(tests, before), case)
     file.write_text(
-        "# Seconds of processors by folder, and the cost of one case of a test:\n"
-        "# python tests/running/times.py\n"
-        f"{rows('processor', processor)}\n\n{rows('case', new_costs(tests, costs(file)))}\n"
+        "# Costs of the cheap tests of a folder, and of one case of any other test, in seconds:\n"
+        f"# python tests/running/times.py\n{rows('rest', rest)}\n\n{rows('case', case)}\n"
     )
+    folders = grouped(tests.items(), folder_of)
     block = "\n".join(["<!-- times -->", *table(folders), "<!-- /times -->"])
     page = re.sub(r"<!-- times -->.*<!-- /times -->", block, PAGE.read_text(), flags=re.DOTALL)
     PAGE.write_text(page)
