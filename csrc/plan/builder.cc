@@ -14,6 +14,12 @@ bool adjacent(const Range& first, const Range& second) {
   return first.space == second.space && first.end() == second.offset;
 }
 
+// Appends the range, or makes the last one longer.
+void join(std::vector<Range>& ranges, const Range& range) {
+  if (ranges.empty() || !adjacent(ranges.back(), range)) return ranges.push_back(range);
+  ranges.back().count += range.count;
+}
+
 void require_equal_counts(const Range& source, const Range& target) {
   if (source.count == target.count) return;
   throw std::logic_error("expected a source and a target of equal count in a step; got " +
@@ -49,7 +55,7 @@ std::vector<Range> reads(const Step& step, int rank) {
   if (!step.in_island()) return step.sources;
   std::vector<Range> ranges;
   for (const Piece& piece : step.pieces) {
-    if (step.kind->reduces || piece.from == rank) ranges.push_back(piece.source);
+    if (step.kind->reduces || piece.from == rank) join(ranges, piece.source);
   }
   return ranges;
 }
@@ -61,7 +67,7 @@ std::vector<Range> writes(const Step& step, int rank) {
   std::vector<Range> ranges;
   for (const Piece& piece : step.pieces) {
     const bool stays = piece.from == rank && piece.source == piece.target;
-    if ((step.kind->to_all || piece.to == rank) && !stays) ranges.push_back(piece.target);
+    if ((step.kind->to_all || piece.to == rank) && !stays) join(ranges, piece.target);
   }
   return ranges;
 }

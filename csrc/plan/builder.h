@@ -43,6 +43,11 @@ class PlanBuilder {
 
   const Topology& topology() const { return topology_; }
   const Spec& spec() const { return spec_; }
+  // Whether it records steps of one of these ranks, of which island i has ranks[i]. Algorithms may
+  // leave out steps among other ranks.
+  bool builds_any(const std::vector<int>& ranks) const {
+    return only_rank_ < 0 || ranks[topology_.island_of(only_rank_)] == only_rank_;
+  }
 
   // Elements of the input and the output.
   Range input(int64_t first, int64_t count) const { return elements(Space::input, first, count); }

@@ -73,6 +73,19 @@ def test_equal_shards_are_reduce_scatter() -> None:
     ]
 
 
+def test_the_rest_of_a_longer_last_shard_has_a_call_of_its_own() -> None:
+    pieces = [(-1, 0, 0x100, 0, 6), (-1, 1, 0x118, 0x700, 8)]
+    assert _core.lower_ccl(call("reduce_scatter", pieces, [(0, 90), (6, 96)]), 1, 2) == [
+        ("ReduceScatter", 0x100, 0x700, 6, FLOAT32, SUM, -1),
+        ("Reduce", 0x130, 0x718, 2, FLOAT32, SUM, 1),
+    ]
+    pieces = [(0, -1, 0, 0x200, 3), (1, -1, 0x800, 0x20C, 5)]
+    assert _core.lower_ccl(call("all_gather", pieces, [(0, 10), (0, 13)]), 1, 2) == [
+        ("AllGather", 0x800, 0x200, 12, INT8, SUM, -1),
+        ("Broadcast", 0x80C, 0x218, 8, INT8, SUM, 1),
+    ]
+
+
 @pytest.mark.parametrize(
     ("pieces", "places"),
     [

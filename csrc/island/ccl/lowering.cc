@@ -48,17 +48,30 @@ std::vector<IslandPiece> joined(const std::vector<IslandPiece>& pieces) {
 }
 
 // Whether there is one piece of equal size for each member, in member order, and the pieces are
-// adjacent at `place`.
+// adjacent at `place`. The last one may be longer.
 bool uniform(const std::vector<IslandPiece>& pieces, int members, int IslandPiece::* owner,
              int64_t IslandPiece::* place) {
   if (pieces.size() != static_cast<size_t>(members)) return false;
   for (int i = 0; i < members; ++i) {
     const IslandPiece& piece = pieces[i];
-    const bool fits = piece.*owner == i && piece.count == pieces[0].count && piece.*place >= 0 &&
+    const bool sized =
+        i + 1 < members ? piece.count == pieces[0].count : piece.count >= pieces[0].count;
+    const bool fits = sized && piece.*owner == i && piece.*place >= 0 &&
                       piece.*place == pieces[0].*place + i * pieces[0].count;
     if (!fits) return false;
   }
   return true;
+}
+
+// What the last of uniform pieces has more than the others; no piece if there is nothing.
+std::vector<IslandPiece> rest_of(const std::vector<IslandPiece>& pieces, size_t element_bytes) {
+  IslandPiece rest = pieces.back();
+  const int64_t skipped = pieces[0].count;
+  rest.count -= skipped;
+  if (rest.count == 0) return {};
+  if (rest.source) rest.source += skipped * element_bytes;
+  if (rest.target) rest.target += skipped * element_bytes;
+  return {rest};
 }
 
 class Lowering {
@@ -116,7 +129,7 @@ std::optional<Factor> factor_of(const IslandCall& call) {
 }
 
 std::vector<Call> lower(const IslandCall& call, int member, int members) {
-  const std::vector<IslandPiece> pieces = joined(call.pieces);
+  std::vector<IslandPiece> pieces = joined(call.pieces);
   Lowering lowering(call, member);
   if (call.reduces && call.to_all) {
     for (const IslandPiece& piece : pieces) {
@@ -126,20 +139,20 @@ std::vector<Call> lower(const IslandCall& call, int member, int members) {
     if (uniform(pieces, members, &IslandPiece::to, &IslandPiece::source_place)) {
       lowering.reduces(Function::reduce_scatter, pieces[0].source, pieces[member].target,
                        pieces[0].count);
-    } else {
-      for (const IslandPiece& piece : pieces) {
-        lowering.reduces(Function::reduce, piece.source, piece.target, piece.count, piece.to);
-      }
+      pieces = rest_of(pieces, size_of(call.dtype));
+    }
+    for (const IslandPiece& piece : pieces) {
+      lowering.reduces(Function::reduce, piece.source, piece.target, piece.count, piece.to);
     }
   } else if (call.to_all) {
     if (uniform(pieces, members, &IslandPiece::from, &IslandPiece::target_place)) {
       lowering.moves(Function::all_gather, pieces[member].source, pieces[0].target,
                      pieces[0].count);
-    } else {
-      for (const IslandPiece& piece : pieces) {
-        lowering.moves(Function::broadcast, piece.source ? piece.source : piece.target,
-                       piece.target, piece.count, piece.from);
-      }
+      pieces = rest_of(pieces, size_of(call.dtype));
+    }
+    for (const IslandPiece& piece : pieces) {
+      lowering.moves(Function::broadcast, piece.source ? piece.source : piece.target, piece.target,
+                     piece.count, piece.from);
     }
   } else {
     for (const IslandPiece& piece : pieces) lowering.all_to_all(piece);

@@ -1,4 +1,3 @@
-#include <functional>
 #include <numeric>
 
 #include "plan/algorithms/algorithms.h"
@@ -6,6 +5,44 @@
 
 namespace hetcomm {
 namespace {
+
+// Scratch of the owners for all chunks with one cut.
+class Scratch {
+ public:
+  Scratch(PlanBuilder& builder, const Chunks& chunks, int cut, const std::vector<int64_t>& shares)
+      : lanes_(static_cast<int>(builder.topology().islands().size()) - 1),
+        wholes_(!builder.lossy() ? 0
+                : shares.empty() ? 1
+                                 : 2) {
+    for (const Segment& segment : chunks.segments(cut)) {
+      std::vector<Slots>& slots = slots_.emplace_back();
+      if (!builder.builds_any(segment.owners)) continue;
+      for (size_t island = 0; island < segment.owners.size(); ++island) {
+        const int64_t room = shares.empty()
+                                 ? segment.count
+                                 : largest_share(segment.count, shares[island + 1] - shares[island],
+                                                 shares.back(), builder.spec().dtype);
+        for (int lane = 0; lane < lanes_ + wholes_; ++lane) {
+          slots.emplace_back(builder, segment.owners[island], lane < lanes_ ? room : segment.count,
+                             chunks.chunks_of(cut));
+        }
+      }
+    }
+  }
+  // For the messages of a chunk. Concurrent messages have different lanes.
+  const Slots& message(size_t segment, int island, int lane) const {
+    return slots_[segment][island * (lanes_ + wholes_) + lane];
+  }
+  // Of the size of the segment, in two lanes: with a lossy codec what an owner sends, and the
+  // totals that it receives for parts.
+  const Slots& whole(size_t segment, int island, int lane) const {
+    return message(segment, island, lanes_ + lane);
+  }
+
+ private:
+  const int lanes_, wholes_;
+  std::vector<std::vector<Slots>> slots_;  // by segment; by island and lane
+};
 
 // One segment of one chunk, ready to be combined across islands.
 struct Exchange {
@@ -15,10 +52,8 @@ struct Exchange {
   const std::vector<int64_t>& shares;  // ends of the parts that the islands reduce
   std::vector<Range> partial;          // by island: the island's sum at its owner
   Range target;                        // the total, at every owner
-  // Scratch of an owner for the messages of this chunk. Concurrent messages have different lanes.
-  std::function<Range(int island, int lane, int64_t count)> scratch;
-  // With a codec: scratch of an owner of the size of the target, in two lanes.
-  std::function<Range(int island, int lane)> whole;
+  const Scratch& scratch;
+  size_t number;  // of the segment
 
   int islands() const { return static_cast<int>(partial.size()); }
   int owner(int island) const { return segment.owners[island]; }
@@ -32,6 +67,13 @@ struct Exchange {
   }
   // A part of an island's sum, cut like the target.
   Range partial_part(int island, int index) const { return place(partial[island], index); }
+  // Memory of an owner for a message of so many elements.
+  Range received(int island, int lane, int64_t count) const {
+    return scratch.message(number, island, lane).at(chunk, count);
+  }
+  Range whole(int island, int lane) const {
+    return scratch.whole(number, island, lane).at(chunk, target.count);
+  }
 
   bool rounds(const Range& elements) const { return builder.rounds(segment.owners, elements); }
   // Encodes an island's sum or total of these elements of the target, once for all receivers.
@@ -49,73 +91,49 @@ struct Exchange {
 void hierarchical(PlanBuilder& builder, const Range& source, const Range& target,
                   const std::vector<int64_t>& shares, void (*combine)(const Exchange&)) {
   const Topology& topology = builder.topology();
-  const Dtype dtype = builder.spec().dtype;
   const int islands = static_cast<int>(topology.islands().size());
-  const int chunks = chunk_count(topology, builder.spec(), source.count);
-  const std::vector<Segment> cut = segments(topology, source.count, dtype);
-  std::vector<std::vector<Slots>> slots(cut.size());   // by segment; island * lanes + lane
-  std::vector<std::vector<Slots>> wholes(cut.size());  // by segment; island * lanes + lane
-  const int lanes = islands - 1;
-  // With a lossy codec what an owner sends, and the totals that it receives for parts.
-  const int whole_lanes = !builder.lossy() ? 0 : shares.empty() ? 1 : 2;
-  for (size_t s = 0; s < cut.size(); ++s) {
-    const int64_t whole = largest_part(cut[s].count, chunks, dtype);
-    for (int island = 0; island < islands; ++island) {
-      const int64_t room =
-          shares.empty()
-              ? whole
-              : largest_share(whole, shares[island + 1] - shares[island], shares.back(), dtype);
-      for (int lane = 0; lane < lanes; ++lane) {
-        slots[s].emplace_back(builder, cut[s].owners[island], room, chunks);
-      }
-      for (int lane = 0; lane < whole_lanes; ++lane) {
-        wholes[s].emplace_back(builder, cut[s].owners[island], whole, chunks);
-      }
-    }
-  }
+  const Chunks chunks(topology, builder.spec(), source.count, shares);
+  std::vector<Scratch> scratch;  // by cut
+  for (int cut = 0; cut < chunks.cuts(); ++cut) scratch.emplace_back(builder, chunks, cut, shares);
   auto piece_of = [&](const Segment& segment, int chunk, const Range& buffer) {
-    return in(buffer.space, part_of(segment, chunk, chunks, dtype), buffer.offset);
+    return in(buffer.space, chunks.piece(chunk, segment), buffer.offset);
   };
   pipeline(
-      chunks,
+      chunks.number(),
       [&](int chunk) {
+        const int cut = chunks.cut_of(chunk);
+        const std::vector<Segment>& segments = chunks.segments(cut);
         for (int island = 0; island < islands; ++island) {
           if (topology.island(island).size() == 1) continue;
           std::vector<Piece> pieces;
-          for (const Segment& segment : cut) {
+          for (const Segment& segment : segments) {
             pieces.push_back({.to = segment.owners[island],
                               .source = piece_of(segment, chunk, source),
                               .target = piece_of(segment, chunk, target)});
           }
           builder.island_reduce_scatter(island, pieces);
         }
-        for (size_t s = 0; s < cut.size(); ++s) {
-          const Range total = piece_of(cut[s], chunk, target);
+        for (size_t s = 0; s < segments.size(); ++s) {
+          if (!builder.builds_any(segments[s].owners)) continue;
           Exchange exchange{.builder = builder,
-                            .segment = cut[s],
+                            .segment = segments[s],
                             .chunk = chunk,
                             .shares = shares,
                             .partial = {},
-                            .target = total,
-                            .scratch = {},
-                            .whole = {}};
+                            .target = piece_of(segments[s], chunk, target),
+                            .scratch = scratch[cut],
+                            .number = s};
           for (int island = 0; island < islands; ++island) {
             const bool alone = topology.island(island).size() == 1;
-            exchange.partial.push_back(piece_of(cut[s], chunk, alone ? source : target));
+            exchange.partial.push_back(piece_of(segments[s], chunk, alone ? source : target));
           }
-          exchange.scratch = [&, s](int island, int lane, int64_t count) {
-            return slots[s][island * lanes + lane].at(chunk, count);
-          };
-          exchange.whole = [&, s](int island, int lane) {
-            return wholes[s][island * whole_lanes + lane].at(chunk, total.count);
-          };
           combine(exchange);
         }
       },
       [&](int chunk) {
         for (int island = 0; island < islands; ++island) {
           std::vector<Piece> pieces;
-          for (const Segment& segment : cut) {
+          for (const Segment& segment : chunks.segments(chunks.cut_of(chunk))) {
             const Range total = piece_of(segment, chunk, target);
             pieces.push_back({.from = segment.owners[island], .source = total, .target = total});
           }
@@ -138,7 +156,7 @@ void direct(const Exchange& e) {
   for (int shift = 1; shift < k; ++shift) {
     for (int from = 0; from < k; ++from) {
       const int to = (from + shift) % k;
-      const Range received = e.scratch(to, shift - 1, e.target.count);
+      const Range received = e.received(to, shift - 1, e.target.count);
       sources[to][from] = rounded ? e.builder.encoded(received) : received;
       e.builder.transfer(e.owner(from), sums[from], e.owner(to), sources[to][from]);
     }
@@ -163,7 +181,7 @@ void scatter(const Exchange& e) {
     for (int from = 0; from < k; ++from) {
       const int reducer = (from + shift) % k;
       Range sent = sources[reducer][from];
-      Range received = e.scratch(reducer, shift - 1, sent.count);
+      Range received = e.received(reducer, shift - 1, sent.count);
       if (rounded[reducer]) {
         const Range sum = sent;
         sent = e.encoded_part(from, 0, reducer);
@@ -204,7 +222,7 @@ void ring(const Exchange& e) {
       const auto [from, to] = hop(position);
       const int p = (position - step + k) % k;
       const Range total = e.part(e.target, p);
-      const Range received = e.scratch(to, step, total.count);
+      const Range received = e.received(to, step, total.count);
       e.builder.transfer(e.owner(from), step == 0 ? e.partial_part(from, p) : total, e.owner(to),
                          received);
       e.builder.reduce(e.owner(to), {received, e.partial_part(to, p)}, total);

@@ -11,13 +11,12 @@ void hierarchical(PlanBuilder& builder, const std::vector<int>& order,
                   const std::vector<int>& predecessor) {
   const Topology& topology = builder.topology();
   const Spec& spec = builder.spec();
-  const int chunks = chunk_count(topology, spec, spec.count);
-  const std::vector<Segment> cut = segments(topology, spec.count, spec.dtype);
-  for (int chunk = 0; chunk < chunks; ++chunk) {
+  const Chunks chunks(topology, spec, spec.count);
+  for (int chunk = 0; chunk < chunks.number(); ++chunk) {
     for (int island : order) {
       std::vector<Piece> pieces;
-      for (const Segment& segment : cut) {
-        const Range piece = part_of(segment, chunk, chunks, spec.dtype);
+      for (const Segment& segment : chunks.segments(chunks.cut_of(chunk))) {
+        const Range piece = chunks.piece(chunk, segment);
         const int before = predecessor[island];
         if (before < 0) {
           pieces.push_back({.from = spec.root, .source = in(Space::input, piece), .target = piece});

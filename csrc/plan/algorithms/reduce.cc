@@ -13,30 +13,19 @@ class Reduction {
       : builder_(builder),
         order_(std::move(order)),
         successor_(std::move(successor)),
-        chunks_(chunk_count(topology_, spec_, spec_.count)),
-        cut_(segments(topology_, spec_.count, spec_.dtype)) {
-    for (const Segment& segment : cut_) {
-      const int64_t room = largest_part(segment.count, chunks_, spec_.dtype);
-      Scratch scratch{{}, std::vector<std::vector<Slots>>(order_.size())};
-      for (size_t island = 0; island < order_.size(); ++island) {
-        scratch.sums.emplace_back(builder_, segment.owners[island], room, chunks_);
-        if (successor_[island] < 0) continue;
-        const int to = successor_[island];
-        scratch.received[to].emplace_back(builder_, segment.owners[to], room, chunks_);
-        if (builder_.lossy()) {
-          scratch.encoded.emplace_back(builder_, segment.owners[island], room, chunks_);
-        }
-      }
-      scratch_.push_back(std::move(scratch));
+        chunks_(topology_, spec_, spec_.count) {
+    for (int cut = 0; cut < chunks_.cuts(); ++cut) {
+      scratch_.emplace_back();
+      for (const Segment& segment : chunks_.segments(cut)) reserve(cut, segment);
     }
   }
 
   void build() {
     pipeline(
-        chunks_,
+        chunks_.number(),
         [this](int chunk) {
           for (int island : order_) reduce_scatter(island, chunk);
-          for (size_t s = 0; s < cut_.size(); ++s) combine(s, chunk);
+          for (size_t s = 0; s < segments(chunk).size(); ++s) combine(at(chunk, s));
         },
         [this](int chunk) { pass_to_root(chunk); });
   }
@@ -48,77 +37,106 @@ class Reduction {
     std::vector<std::vector<Slots>> received;  // sums from other islands
     std::vector<Slots> encoded;                // with a codec, by islands that send
   };
+  // One segment of one chunk.
+  struct Place {
+    int chunk;
+    Range piece;
+    const std::vector<int>& owners;
+    const Scratch& scratch;
+  };
 
-  Range piece(size_t s, int chunk) const { return part_of(cut_[s], chunk, chunks_, spec_.dtype); }
+  void reserve(int cut, const Segment& segment) {
+    const int number = chunks_.chunks_of(cut);
+    Scratch scratch{{}, std::vector<std::vector<Slots>>(order_.size()), {}};
+    for (size_t island = 0; island < order_.size(); ++island) {
+      scratch.sums.emplace_back(builder_, segment.owners[island], segment.count, number);
+      if (successor_[island] < 0) continue;
+      const int to = successor_[island];
+      scratch.received[to].emplace_back(builder_, segment.owners[to], segment.count, number);
+      if (builder_.lossy()) {
+        scratch.encoded.emplace_back(builder_, segment.owners[island], segment.count, number);
+      }
+    }
+    scratch_[cut].push_back(std::move(scratch));
+  }
+
+  const std::vector<Segment>& segments(int chunk) const {
+    return chunks_.segments(chunks_.cut_of(chunk));
+  }
+
+  Place at(int chunk, size_t s) const {
+    const Segment& segment = segments(chunk)[s];
+    return {chunk, chunks_.piece(chunk, segment), segment.owners,
+            scratch_[chunks_.cut_of(chunk)][s]};
+  }
 
   // The island's own sum at the owner. In an island of one member it is the input.
-  Range own(size_t s, int island, int chunk) const {
-    if (topology_.island(island).size() == 1) return in(Space::input, piece(s, chunk));
-    if (cut_[s].owners[island] == spec_.root) return piece(s, chunk);
-    return scratch_[s].sums[island].at(chunk, piece(s, chunk).count);
+  Range own(const Place& place, int island) const {
+    if (topology_.island(island).size() == 1) return in(Space::input, place.piece);
+    if (place.owners[island] == spec_.root) return place.piece;
+    return place.scratch.sums[island].at(place.chunk, place.piece.count);
   }
 
   // The sum of the island's own sum and the received ones, at the owner.
-  Range total(size_t s, int island, int chunk) const {
-    if (cut_[s].owners[island] == spec_.root) return piece(s, chunk);
-    const std::vector<Slots>& received = scratch_[s].received[island];
+  Range total(const Place& place, int island) const {
+    if (place.owners[island] == spec_.root) return place.piece;
+    const std::vector<Slots>& received = place.scratch.received[island];
     // Encoded elements are not replaced by their sum.
-    if (received.empty() || builder_.lossy()) return own(s, island, chunk);
-    return received[0].at(chunk, piece(s, chunk).count);
+    if (received.empty() || builder_.lossy()) return own(place, island);
+    return received[0].at(place.chunk, place.piece.count);
   }
 
   void reduce_scatter(int island, int chunk) {
     if (topology_.island(island).size() == 1) return;
     std::vector<Piece> pieces;
-    for (size_t s = 0; s < cut_.size(); ++s) {
-      pieces.push_back({.to = cut_[s].owners[island],
-                        .source = in(Space::input, piece(s, chunk)),
-                        .target = own(s, island, chunk)});
+    for (size_t s = 0; s < segments(chunk).size(); ++s) {
+      const Place place = at(chunk, s);
+      pieces.push_back({.to = place.owners[island],
+                        .source = in(Space::input, place.piece),
+                        .target = own(place, island)});
     }
     builder_.island_reduce_scatter(island, pieces);
   }
 
   // Sends the island's total to `target` of the next owner; returns what arrives there.
-  Range send(size_t s, int island, int chunk, const Range& target) {
-    const int owner = cut_[s].owners[island], to = cut_[s].owners[successor_[island]];
-    const Range sum = total(s, island, chunk);
-    if (!builder_.rounds(cut_[s].owners, target)) {
+  Range send(const Place& place, int island, const Range& target) {
+    const int owner = place.owners[island], to = place.owners[successor_[island]];
+    const Range sum = total(place, island);
+    if (!builder_.rounds(place.owners, target)) {
       builder_.transfer(owner, sum, to, target);
       return target;
     }
     const auto rank = std::count_if(successor_.begin(), successor_.begin() + island,
                                     [](int next) { return next >= 0; });
-    const Range out = builder_.encoded(scratch_[s].encoded[rank].at(chunk, sum.count));
+    const Range out = builder_.encoded(place.scratch.encoded[rank].at(place.chunk, sum.count));
     const Range in = builder_.encoded(target);
-    builder_.encode(owner, sum, out, piece(s, chunk));
+    builder_.encode(owner, sum, out, place.piece);
     builder_.transfer(owner, out, to, in);
     return in;
   }
 
-  void combine(size_t s, int chunk) {
+  void combine(const Place& place) {
     std::vector<std::vector<Range>> sources(order_.size());
     for (int island : order_) {
-      const int owner = cut_[s].owners[island];
-      sources[island].push_back(own(s, island, chunk));
-      builder_.reduce(owner, sources[island], total(s, island, chunk));
+      const int owner = place.owners[island];
+      sources[island].push_back(own(place, island));
+      builder_.reduce(owner, sources[island], total(place, island));
       const int to = successor_[island];
       if (to < 0) continue;
-      const Range received =
-          scratch_[s].received[to][sources[to].size()].at(chunk, piece(s, chunk).count);
-      sources[to].push_back(send(s, island, chunk, received));
+      const Slots& received = place.scratch.received[to][sources[to].size()];
+      sources[to].push_back(send(place, island, received.at(place.chunk, place.piece.count)));
     }
   }
 
   void pass_to_root(int chunk) {
     const int island = order_.back();
     std::vector<Piece> pieces;
-    for (size_t s = 0; s < cut_.size(); ++s) {
-      const int owner = cut_[s].owners[island];
+    for (size_t s = 0; s < segments(chunk).size(); ++s) {
+      const Place place = at(chunk, s);
+      const int owner = place.owners[island];
       if (owner == spec_.root) continue;
-      pieces.push_back({.from = owner,
-                        .to = spec_.root,
-                        .source = total(s, island, chunk),
-                        .target = piece(s, chunk)});
+      pieces.push_back(
+          {.from = owner, .to = spec_.root, .source = total(place, island), .target = place.piece});
     }
     builder_.island_all_to_all(island, pieces);
   }
@@ -127,9 +145,8 @@ class Reduction {
   const Topology& topology_ = builder_.topology();
   const Spec& spec_ = builder_.spec();
   const std::vector<int> order_, successor_;
-  const int chunks_;
-  const std::vector<Segment> cut_;
-  std::vector<Scratch> scratch_;  // by segment
+  const Chunks chunks_;
+  std::vector<std::vector<Scratch>> scratch_;  // by cut and segment
 };
 
 std::vector<int> order_to_root(const PlanBuilder& builder) {

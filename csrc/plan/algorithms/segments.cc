@@ -1,6 +1,9 @@
 #include "plan/algorithms/segments.h"
 
+#include <numeric>
 #include <tuple>
+
+#include "plan/cost.h"
 
 namespace hetcomm {
 namespace {
@@ -9,8 +12,9 @@ namespace {
 constexpr int64_t kChunkBytes = 512 << 10;
 // The number of chunks is small, so that issuing steps stays cheap ...
 constexpr int64_t kMostChunks = 32;
-// ... unless larger chunks would need more scratch of a rank than this.
-constexpr int64_t kMostScratch = 60 << 20;
+// ... unless larger chunks would need more scratch of a rank than this. The last chunk has another
+// eighth.
+constexpr int64_t kMostScratch = 53 << 20;
 constexpr int64_t kMostBoundedChunks = 8192;
 // Staging is bounded. Chunks that pass through staging stay smaller.
 constexpr int64_t kStagedChunkBytes = 4 << 20;
@@ -20,6 +24,14 @@ constexpr double kRelayedMicroseconds = 1000;
 constexpr int kRelayedChunks = 4;
 // Smaller shards are not worth a message of their own.
 constexpr int64_t kShardBytes = 1024;
+// Shorter chunks are cut at whole KiB, so that the cuts of islands of unlike sizes coincide.
+constexpr int64_t kEvenBytes = 64 << 10;
+// Plans of many ranks have messages of at least this size, if there are several chunks. With
+// shorter ones they would take long to make, to price and to issue.
+constexpr int kFewRanks = 32;
+constexpr int64_t kMessageBytes = 128 << 10;
+// The rest that only one member of an even island has stays small beside its share.
+constexpr int64_t kLeastUnits = 16;
 
 int64_t line_count(Dtype dtype) { return kCacheLine / static_cast<int64_t>(size_of(dtype)); }
 
@@ -41,13 +53,44 @@ int64_t uplink_weight(const Topology& topology, const std::vector<int>& ranks) {
   return sum;
 }
 
-// The cut of `count` elements among the members of an island.
+bool even(const Topology& topology, const std::vector<int>& members) {
+  return std::all_of(members.begin(), members.end(), [&](int rank) {
+    return weight(topology, rank) == weight(topology, members[0]);
+  });
+}
+
+// Elements that all even islands cut into whole cache lines alike, so that their cuts coincide. One
+// line if `count` has few of these.
+int64_t common_unit(const Topology& topology, int64_t count, Dtype dtype) {
+  const int64_t line = line_count(dtype);
+  int64_t unit = line;
+  for (const std::vector<int>& members : topology.islands()) {
+    if (even(topology, members)) unit = std::lcm(unit, line * static_cast<int64_t>(members.size()));
+    if (unit * kLeastUnits > count) return line;
+  }
+  return unit;
+}
+
+// The cut of `count` elements among the members of an island. In an even island all shards are
+// equal, but for the last one, which also has the rest: native libraries want equal shards. Any
+// other shard is weighted by its uplink.
 struct Shards {
   std::vector<int64_t> ends;
 
-  Shards(const Topology& topology, const std::vector<int>& members, int64_t count, Dtype dtype) {
+  Shards(const Topology& topology, const std::vector<int>& members, int64_t count, Dtype dtype,
+         int64_t unit) {
     const int64_t grain = kShardBytes / static_cast<int64_t>(size_of(dtype));
     const int64_t total = uplink_weight(topology, members);
+    const auto size = static_cast<int64_t>(members.size());
+    if (even(topology, members)) {
+      const int64_t common = std::lcm(unit, size * line_count(dtype));
+      const int64_t share = count / common * common / size;
+      if (share >= grain && count * static_cast<int64_t>(size_of(dtype)) >= kEvenBytes) {
+        for (int64_t i = 1; i < size; ++i) ends.push_back(i * share);
+        ends.push_back(count);
+        return;
+      }
+    }
     int64_t sum = 0;
     for (int rank : members) {
       sum += weight(topology, rank);
@@ -60,6 +103,38 @@ struct Shards {
   }
 };
 
+// `kept`: the bytes of all chunks that a rank receives from one island.
+int chunk_count(const Topology& topology, const Spec& spec, int64_t count, int64_t kept) {
+  const int64_t bytes = count * static_cast<int64_t>(size_of(spec.dtype));
+  // A rank keeps at most kSlots chunks from each island.
+  const auto islands = static_cast<int64_t>(topology.islands().size());
+  const int64_t bounded = kept / std::max<int64_t>(1, kMostScratch / (kSlots * islands)) + 1;
+  const int64_t most = std::clamp(bounded, kMostChunks, kMostBoundedChunks);
+  const int64_t chunks = std::clamp<int64_t>(bytes / kChunkBytes, 1, most);
+  const int64_t staged = std::min(bytes / kStagedChunkBytes, kMostStagedChunks);
+  if (staged <= chunks) return static_cast<int>(chunks);
+  for (int rank = 0; rank < topology.size(); ++rank) {
+    if (topology.stages_between_islands(rank, bytes / chunks)) return static_cast<int>(staged);
+  }
+  return static_cast<int>(chunks);
+}
+
+// The least bytes of a message if there are several chunks: the slowest wire is busy with it for as
+// long as an end needs to issue a send and a receive.
+int64_t least_message(const Topology& topology) {
+  const CostParameters assumed;
+  int64_t least = INT64_MAX;
+  for (size_t island = 0; island < topology.islands().size(); ++island) {
+    const size_t other = (island + 1) % topology.islands().size();
+    const int rank = topology.islands()[island][0], peer = topology.islands()[other][0];
+    const bool tcp = topology.fabric_between(rank, peer) == Fabric::ethernet;
+    const int64_t gap = tcp ? assumed.message_gap_tcp : assumed.message_gap_rdma;
+    const int64_t wire = topology.same_host(rank, peer) ? 0 : topology.uplink(rank);
+    least = std::min(least, scaled(wire, 2 * gap, 1'000'000'000));
+  }
+  return std::max<int64_t>(topology.size() > kFewRanks ? kMessageBytes : 1, least);
+}
+
 void keep_unique(std::vector<int64_t>& values) {
   std::sort(values.begin(), values.end());
   values.erase(std::unique(values.begin(), values.end()), values.end());
@@ -70,8 +145,9 @@ void keep_unique(std::vector<int64_t>& values) {
 std::vector<Segment> segments(const Topology& topology, int64_t count, Dtype dtype) {
   std::vector<Shards> shards;
   std::vector<int64_t> cuts = {0};
+  const int64_t unit = common_unit(topology, count, dtype);
   for (const std::vector<int>& members : topology.islands()) {
-    shards.emplace_back(topology, members, count, dtype);
+    shards.emplace_back(topology, members, count, dtype, unit);
     cuts.insert(cuts.end(), shards.back().ends.begin(), shards.back().ends.end());
   }
   keep_unique(cuts);
@@ -92,7 +168,7 @@ std::vector<Segment> block_segments(const Topology& topology, int64_t count, Dty
   std::vector<Shards> shards;
   for (const std::vector<int>& members : topology.islands()) {
     const int64_t foreign = topology.size() - static_cast<int64_t>(members.size());
-    shards.emplace_back(topology, members, foreign * count, dtype);
+    shards.emplace_back(topology, members, foreign * count, dtype, 1);
   }
   std::vector<Segment> found;
   std::vector<int64_t> passed(islands, 0);  // elements of foreign blocks before this block
@@ -135,18 +211,42 @@ Range shares_of(const Range& range, int64_t from, int64_t to, int64_t of) {
 }
 
 int chunk_count(const Topology& topology, const Spec& spec, int64_t count) {
-  const int64_t bytes = count * static_cast<int64_t>(size_of(spec.dtype));
-  // A rank keeps at most kSlots chunks from each island.
-  const auto islands = static_cast<int64_t>(topology.islands().size());
-  const int64_t bounded = bytes / (kMostScratch / (kSlots * islands)) + 1;
-  const int64_t most = std::clamp(bounded, kMostChunks, kMostBoundedChunks);
-  const int64_t chunks = std::clamp<int64_t>(bytes / kChunkBytes, 1, most);
-  const int64_t staged = std::min(bytes / kStagedChunkBytes, kMostStagedChunks);
-  if (staged <= chunks) return static_cast<int>(chunks);
-  for (int rank = 0; rank < topology.size(); ++rank) {
-    if (topology.stages_between_islands(rank, bytes / chunks)) return static_cast<int>(staged);
+  return chunk_count(topology, spec, count, count * static_cast<int64_t>(size_of(spec.dtype)));
+}
+
+Chunks::Chunks(const Topology& topology, const Spec& spec, int64_t count,
+               const std::vector<int64_t>& shares)
+    : dtype_(spec.dtype) {
+  int64_t fewest = topology.size();  // members
+  for (const std::vector<int>& members : topology.islands()) {
+    fewest = std::min(fewest, static_cast<int64_t>(members.size()));
   }
-  return static_cast<int>(chunks);
+  int64_t parts = 1, largest = 1, whole = 1;  // the largest part is largest / whole of a segment
+  if (!shares.empty()) {
+    parts = static_cast<int64_t>(shares.size()) - 1;
+    whole = shares.back();
+    for (int64_t part = 0; part < parts; ++part) {
+      largest = std::max(largest, shares[part + 1] - shares[part]);
+    }
+  }
+  const int64_t bytes = count * static_cast<int64_t>(size_of(dtype_));
+  const auto cut = static_cast<int64_t>(hetcomm::segments(topology, count, dtype_).size());
+  const int64_t shortest = std::max<int64_t>(1, cut) * parts * least_message(topology);
+  const int64_t kept = scaled(bytes / fewest, largest, whole);
+  const auto wanted =
+      std::clamp<int64_t>(bytes / shortest, 1, chunk_count(topology, spec, count, kept));
+  number_ = static_cast<int>(wanted);
+  const int64_t unit = common_unit(topology, count / wanted, dtype_);
+  length_ = count / wanted / unit * unit;
+  const int64_t last = count - (number_ - 1) * length_;
+  if (last > length_ && number_ > 1) {
+    segments_.push_back(hetcomm::segments(topology, length_, dtype_));
+  }
+  segments_.push_back(hetcomm::segments(topology, last, dtype_));
+}
+
+Range Chunks::piece(int chunk, const Segment& segment) const {
+  return Range{Space::output, 0, 0, dtype_}.part(chunk * length_ + segment.offset, segment.count);
 }
 
 int64_t largest_share(int64_t count, int64_t shares, int64_t of, Dtype dtype) {
@@ -154,9 +254,9 @@ int64_t largest_share(int64_t count, int64_t shares, int64_t of, Dtype dtype) {
   return std::min(count, scaled(count, shares, of) + 1 + line_count(dtype));
 }
 
-Slots::Slots(PlanBuilder& builder, int rank, int64_t count, int chunks) {
-  size_ = round_up(count, line_count(builder.spec().dtype));
-  room_ = builder.scratch(rank, std::min(chunks, kSlots) * size_);
+Slots::Slots(PlanBuilder& builder, int rank, int64_t count, int chunks)
+    : slots_(std::min(chunks, kSlots)), size_(round_up(count, line_count(builder.spec().dtype))) {
+  room_ = builder.scratch(rank, slots_ * size_);
 }
 
 std::vector<int64_t> shares_by_uplink(const Topology& topology) {

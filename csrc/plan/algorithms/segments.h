@@ -20,6 +20,29 @@ struct Segment {
 // most (sum of island sizes - islands + 1) segments, in order, none empty.
 std::vector<Segment> segments(const Topology& topology, int64_t count, Dtype dtype);
 
+// A buffer of `count` elements as chunks, so that wire and islands work at once. Chunks are
+// contiguous ranges of one length, but for a longer last one. Equal chunks have one cut into
+// segments. So the pieces of an island step are adjacent, as native libraries want them.
+class Chunks {
+ public:
+  // A message has a segment, or a part of it: `shares` are 0 and the end of each part.
+  Chunks(const Topology& topology, const Spec& spec, int64_t count,
+         const std::vector<int64_t>& shares = {});
+
+  int number() const { return number_; }
+  int cuts() const { return static_cast<int>(segments_.size()); }
+  int cut_of(int chunk) const { return chunk + 1 < number_ ? 0 : cuts() - 1; }
+  int chunks_of(int cut) const { return cuts() == 1 ? number_ : cut == 0 ? number_ - 1 : 1; }
+  const std::vector<Segment>& segments(int cut) const { return segments_[cut]; }
+  Range piece(int chunk, const Segment& segment) const;  // in the output
+
+ private:
+  Dtype dtype_;
+  int number_;
+  int64_t length_;                              // of a chunk, in elements
+  std::vector<std::vector<Segment>> segments_;  // by cut, from the chunk's begin
+};
+
 // Cuts n blocks of `count` elements, one for each rank. In its own island a rank owns its whole
 // block. Any other island concatenates its foreign blocks and cuts them into a shard for each
 // member.
@@ -38,8 +61,8 @@ inline Range in(Space space, const Range& range, int64_t shift = 0) {
   return {space, range.offset + shift, range.count, range.dtype};
 }
 
-// The number of chunks of a collective. Chunk c holds part c of every segment, so that all owners
-// send at once.
+// The number of chunks of a collective of blocks. Chunk c holds part c of every segment, so that
+// all owners send at once.
 int chunk_count(const Topology& topology, const Spec& spec, int64_t count);
 
 // Chunks between a step that feeds the wire and the step that waits for the wire. Island steps run
@@ -64,13 +87,15 @@ inline int64_t largest_part(int64_t count, int parts, Dtype dtype) {
   return largest_share(count, 1, parts, dtype);
 }
 
-// Scratch of one rank for chunks in flight: `count` elements in each of kSlots slots.
+// Scratch of one rank for chunks in flight: `count` elements in each of kSlots slots, or in one for
+// each of fewer chunks.
 class Slots {
  public:
   Slots(PlanBuilder& builder, int rank, int64_t count, int chunks);
-  Range at(int chunk, int64_t count) const { return room_.part(chunk % kSlots * size_, count); }
+  Range at(int chunk, int64_t count) const { return room_.part(chunk % slots_ * size_, count); }
 
  private:
+  int slots_;
   int64_t size_;  // elements of a slot
   Range room_;
 };
