@@ -26,9 +26,8 @@ void hierarchical(PlanBuilder& builder) {
   std::vector<int> relays = relays_by_uplink(topology, block_bytes);
   // A codec would round a relayed sum twice.
   if (builder.lossy()) relays.assign(islands, -1);
-  const int chunks =
-      relayed_chunks(relays, chunk_count(topology, spec, spec.count * topology.size()));
   const std::vector<Segment> cut = block_segments(topology, spec.count, spec.dtype);
+  const int chunks = relayed_chunks(relays, block_chunks(builder, cut.size()));
   const auto relay_of = [&](const Segment& segment) {
     return relays[topology.island_of(segment.block_of)];
   };

@@ -103,14 +103,13 @@ struct Shards {
   }
 };
 
-// `kept`: the bytes of all chunks that a rank receives from one island.
-int chunk_count(const Topology& topology, const Spec& spec, int64_t count, int64_t kept) {
-  const int64_t bytes = count * static_cast<int64_t>(size_of(spec.dtype));
-  // A rank keeps at most kSlots chunks from each island.
-  const auto islands = static_cast<int64_t>(topology.islands().size());
-  const int64_t bounded = kept / std::max<int64_t>(1, kMostScratch / (kSlots * islands)) + 1;
-  const int64_t most = std::clamp(bounded, kMostChunks, kMostBoundedChunks);
-  const int64_t chunks = std::clamp<int64_t>(bytes / kChunkBytes, 1, most);
+// `kept`: the bytes of scratch that a rank would need for all chunks at once. `shortest`: the least
+// bytes of one of several chunks.
+int chunk_count(const Topology& topology, int64_t bytes, int64_t kept, int64_t shortest) {
+  const int64_t bounded = scaled(kept, kSlots, kMostScratch) + 1;
+  const int64_t least = std::max(kChunkBytes, shortest);
+  const int64_t chunks = std::max(std::clamp<int64_t>(bytes / least, 1, kMostChunks),
+                                  std::min({bounded, bytes / kChunkBytes, kMostBoundedChunks}));
   const int64_t staged = std::min(bytes / kStagedChunkBytes, kMostStagedChunks);
   if (staged <= chunks) return static_cast<int>(chunks);
   for (int rank = 0; rank < topology.size(); ++rank) {
@@ -210,8 +209,22 @@ Range shares_of(const Range& range, int64_t from, int64_t to, int64_t of) {
   return range.part(cut(from) - first, cut(to) - cut(from));
 }
 
-int chunk_count(const Topology& topology, const Spec& spec, int64_t count) {
-  return chunk_count(topology, spec, count, count * static_cast<int64_t>(size_of(spec.dtype)));
+int block_chunks(const PlanBuilder& builder, size_t segments) {
+  const Topology& topology = builder.topology();
+  const Spec& spec = builder.spec();
+  const int64_t block = spec.count * static_cast<int64_t>(size_of(spec.dtype));
+  // A rank keeps its own block from each other island, and its share of the foreign blocks: their
+  // sums in its island, or what it encodes.
+  int64_t blocks = 0;
+  for (const std::vector<int>& members : topology.islands()) {
+    const auto size = static_cast<int64_t>(members.size());
+    if (size == 1 && !builder.lossy()) continue;
+    const int64_t foreign = topology.size() - size;
+    blocks = std::max(blocks, even(topology, members) ? (foreign + size - 1) / size : foreign);
+  }
+  blocks += static_cast<int64_t>(topology.islands().size());
+  return chunk_count(topology, block * topology.size(), block * blocks,
+                     static_cast<int64_t>(segments) * least_message(topology));
 }
 
 Chunks::Chunks(const Topology& topology, const Spec& spec, int64_t count,
@@ -231,13 +244,11 @@ Chunks::Chunks(const Topology& topology, const Spec& spec, int64_t count,
   }
   const int64_t bytes = count * static_cast<int64_t>(size_of(dtype_));
   const auto cut = static_cast<int64_t>(hetcomm::segments(topology, count, dtype_).size());
-  const int64_t shortest = std::max<int64_t>(1, cut) * parts * least_message(topology);
-  const int64_t kept = scaled(bytes / fewest, largest, whole);
-  const auto wanted =
-      std::clamp<int64_t>(bytes / shortest, 1, chunk_count(topology, spec, count, kept));
-  number_ = static_cast<int>(wanted);
-  const int64_t unit = common_unit(topology, count / wanted, dtype_);
-  length_ = count / wanted / unit * unit;
+  const auto islands = static_cast<int64_t>(topology.islands().size());
+  const int64_t kept = scaled(bytes / fewest * islands, largest, whole);
+  number_ = chunk_count(topology, bytes, kept, cut * parts * least_message(topology));
+  const int64_t unit = common_unit(topology, count / number_, dtype_);
+  length_ = count / number_ / unit * unit;
   const int64_t last = count - (number_ - 1) * length_;
   if (last > length_ && number_ > 1) {
     segments_.push_back(hetcomm::segments(topology, length_, dtype_));

@@ -61,9 +61,9 @@ inline Range in(Space space, const Range& range, int64_t shift = 0) {
   return {space, range.offset + shift, range.count, range.dtype};
 }
 
-// The number of chunks of a collective of blocks. Chunk c holds part c of every segment, so that
-// all owners send at once.
-int chunk_count(const Topology& topology, const Spec& spec, int64_t count);
+// The number of chunks of a collective of blocks, of so many segments in all. Chunk c holds part c
+// of every segment, so that all owners send at once.
+int block_chunks(const PlanBuilder& builder, size_t segments);
 
 // Chunks between a step that feeds the wire and the step that waits for the wire. Island steps run
 // in order. So the reduce-scatter of chunk c + kWindow comes before the all-gather of chunk c.
