@@ -43,8 +43,8 @@ class PlanBuilder {
 
   const Topology& topology() const { return topology_; }
   const Spec& spec() const { return spec_; }
-  // Whether it records steps of one of these ranks, of which island i has ranks[i]. Algorithms may
-  // leave out steps among other ranks.
+  // Whether it records steps of one of these ranks. Island i has ranks[i]. Algorithms may leave out
+  // steps among other ranks, after their last scratch_on_all().
   bool builds_any(const std::vector<int>& ranks) const {
     return only_rank_ < 0 || ranks[topology_.island_of(only_rank_)] == only_rank_;
   }

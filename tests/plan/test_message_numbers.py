@@ -7,7 +7,7 @@ from hetcomm import _core
 
 NUMBERS = 1 << 12
 TOPOLOGY = devices(["a/nvidia", "b/amd"])
-# Devices that stage send 640 chunks in 8 messages each.
+# Devices that stage send each of hundreds of chunks in several messages.
 SPEC = _core.Spec(_core.Collective.broadcast, count=640 << 20)
 
 

@@ -327,15 +327,30 @@ def test_scratch_is_a_fraction_of_a_large_message(name: str) -> None:
             assert plan.scratch_bytes <= 4 * spec.count // 8
 
 
-@pytest.mark.parametrize("sizes", [[1, 1], [1, 3], [3, 2, 2], [1, 1, 1, 1]])
-def test_scratch_is_bounded_for_every_size(sizes: list[int]) -> None:
-    planner = _core.Planner(topology_of(sizes))
+@pytest.mark.parametrize("codec", ["none", "int8"])
+@pytest.mark.parametrize(
+    ("sizes", "megabits"),
+    [
+        ([1, 1], [1000, 1000]),
+        ([1, 3], [1000, 1000]),
+        ([3, 2, 2], [1000, 1000, 1000]),
+        ([1, 1, 1, 1], [1000, 1000, 1000, 1000]),
+        ([1, 1, 1], [1000, 1000, 100]),  # one share of the sums is small, and blocks have a relay
+        ([5, 6, 7, 8], [1000, 1000, 1000, 1000]),  # chunks that no cut fits
+        ([2, 2, 2, 2], [10000, 1000, 1000, 1000]),
+    ],
+)
+def test_scratch_is_bounded_for_every_size(
+    sizes: list[int], megabits: list[int], codec: str
+) -> None:
+    planner = _core.Planner(topology_of(sizes, [rate * 125_000 for rate in megabits]))
     for algorithm in _core.algorithms():
         for gibibytes in (1, 8):
             whole = algorithm.collective.name in ("all_reduce", "broadcast", "reduce")
             count = (gibibytes << 28) // (1 if whole else sum(sizes))
+            spec = Spec(algorithm.collective, count=count, codec=codec)
             try:
-                plans = planner.plan_all(Spec(algorithm.collective, count=count), algorithm.name)
+                plans = planner.plan_all(spec, algorithm.name)
             except _core.InvalidArgumentError:
                 continue  # the algorithm does not apply
             most = max(plan.scratch_bytes for plan in plans)

@@ -30,7 +30,7 @@ STORED = Path("tests/times.toml")
 PAGE = ROOT / "CONTRIBUTING.md"
 GROWTH = 1.2  # of a folder against all folders; less is noise of the machine
 NOTABLE = 10.0  # seconds; a shorter folder may grow by any factor
-COSTLY = 2.0  # seconds of all cases of a test; what cheaper tests cost is not stored
+COSTLY = 2.0  # seconds of all cases of a test; a cheaper one counts to the rest of its folder
 PER_PROCESSOR = 2  # workers
 TICKS = os.sysconf("SC_CLK_TCK")
 

@@ -28,7 +28,7 @@ void hierarchical(PlanBuilder& builder) {
   const int64_t block_bytes = builder.input(0, spec.count).bytes();
   const std::vector<int> relays = relays_by_uplink(topology, block_bytes);
   const std::vector<Segment> cut = block_segments(topology, spec.count, spec.dtype);
-  const int chunks = relayed_chunks(relays, block_chunks(builder, cut.size()));
+  const int chunks = block_chunks(builder, cut.size(), relays);
   std::vector<std::vector<Slots>> encoded(cut.size());  // by segment and island, at its owner
   for (size_t s = 0; builder.lossy() && s < cut.size(); ++s) {
     const int64_t room = largest_part(cut[s].count, chunks, spec.dtype);

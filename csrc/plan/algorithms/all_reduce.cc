@@ -6,24 +6,43 @@
 namespace hetcomm {
 namespace {
 
+// Scratch of the size of a segment: with a lossy codec for what an owner sends, and for the totals
+// that it receives for parts.
+int whole_lanes(const PlanBuilder& builder, const std::vector<int64_t>& shares) {
+  if (!builder.lossy()) return 0;
+  return shares.empty() ? 1 : 2;
+}
+
+// The chunks of an all_reduce, whose owners receive islands - 1 messages of their share at a time.
+Chunks chunks_of(const PlanBuilder& builder, int64_t count, const std::vector<int64_t>& shares) {
+  const auto lanes = static_cast<int64_t>(builder.topology().islands().size()) - 1;
+  const int64_t wholes = whole_lanes(builder, shares);
+  if (shares.empty()) return Chunks(builder, count, 1, lanes + wholes);
+  int64_t parts = 0, largest = 0;
+  for (size_t part = 0; part + 1 < shares.size(); ++part) {
+    parts += shares[part] < shares[part + 1];
+    largest = std::max(largest, shares[part + 1] - shares[part]);
+  }
+  return Chunks(builder, count, parts, lanes * largest + wholes * shares.back(), shares.back());
+}
+
 // Scratch of the owners for all chunks with one cut.
 class Scratch {
  public:
   Scratch(PlanBuilder& builder, const Chunks& chunks, int cut, const std::vector<int64_t>& shares)
       : lanes_(static_cast<int>(builder.topology().islands().size()) - 1),
-        wholes_(!builder.lossy() ? 0
-                : shares.empty() ? 1
-                                 : 2) {
+        whole_lanes_(whole_lanes(builder, shares)) {
     for (const Segment& segment : chunks.segments(cut)) {
       std::vector<Slots>& slots = slots_.emplace_back();
       if (!builder.builds_any(segment.owners)) continue;
       for (size_t island = 0; island < segment.owners.size(); ++island) {
+        const int64_t whole = chunks.largest_piece(segment);
         const int64_t room = shares.empty()
-                                 ? segment.count
-                                 : largest_share(segment.count, shares[island + 1] - shares[island],
+                                 ? whole
+                                 : largest_share(whole, shares[island + 1] - shares[island],
                                                  shares.back(), builder.spec().dtype);
-        for (int lane = 0; lane < lanes_ + wholes_; ++lane) {
-          slots.emplace_back(builder, segment.owners[island], lane < lanes_ ? room : segment.count,
+        for (int lane = 0; lane < lanes_ + whole_lanes_; ++lane) {
+          slots.emplace_back(builder, segment.owners[island], lane < lanes_ ? room : whole,
                              chunks.chunks_of(cut));
         }
       }
@@ -31,16 +50,15 @@ class Scratch {
   }
   // For the messages of a chunk. Concurrent messages have different lanes.
   const Slots& message(size_t segment, int island, int lane) const {
-    return slots_[segment][island * (lanes_ + wholes_) + lane];
+    return slots_[segment][island * (lanes_ + whole_lanes_) + lane];
   }
-  // Of the size of the segment, in two lanes: with a lossy codec what an owner sends, and the
-  // totals that it receives for parts.
+  // Of the size of the segment; see whole_lanes().
   const Slots& whole(size_t segment, int island, int lane) const {
     return message(segment, island, lanes_ + lane);
   }
 
  private:
-  const int lanes_, wholes_;
+  const int lanes_, whole_lanes_;
   std::vector<std::vector<Slots>> slots_;  // by segment; by island and lane
 };
 
@@ -53,7 +71,7 @@ struct Exchange {
   std::vector<Range> partial;          // by island: the island's sum at its owner
   Range target;                        // the total, at every owner
   const Scratch& scratch;
-  size_t number;  // of the segment
+  size_t index;  // of the segment
 
   int islands() const { return static_cast<int>(partial.size()); }
   int owner(int island) const { return segment.owners[island]; }
@@ -69,10 +87,10 @@ struct Exchange {
   Range partial_part(int island, int index) const { return place(partial[island], index); }
   // Memory of an owner for a message of so many elements.
   Range received(int island, int lane, int64_t count) const {
-    return scratch.message(number, island, lane).at(chunk, count);
+    return scratch.message(index, island, lane).at(chunk, count);
   }
   Range whole(int island, int lane) const {
-    return scratch.whole(number, island, lane).at(chunk, target.count);
+    return scratch.whole(index, island, lane).at(chunk, target.count);
   }
 
   bool rounds(const Range& elements) const { return builder.rounds(segment.owners, elements); }
@@ -92,7 +110,7 @@ void hierarchical(PlanBuilder& builder, const Range& source, const Range& target
                   const std::vector<int64_t>& shares, void (*combine)(const Exchange&)) {
   const Topology& topology = builder.topology();
   const int islands = static_cast<int>(topology.islands().size());
-  const Chunks chunks(topology, builder.spec(), source.count, shares);
+  const Chunks chunks = chunks_of(builder, source.count, shares);
   std::vector<Scratch> scratch;  // by cut
   for (int cut = 0; cut < chunks.cuts(); ++cut) scratch.emplace_back(builder, chunks, cut, shares);
   auto piece_of = [&](const Segment& segment, int chunk, const Range& buffer) {
@@ -122,7 +140,7 @@ void hierarchical(PlanBuilder& builder, const Range& source, const Range& target
                             .partial = {},
                             .target = piece_of(segments[s], chunk, target),
                             .scratch = scratch[cut],
-                            .number = s};
+                            .index = s};
           for (int island = 0; island < islands; ++island) {
             const bool alone = topology.island(island).size() == 1;
             exchange.partial.push_back(piece_of(segments[s], chunk, alone ? source : target));

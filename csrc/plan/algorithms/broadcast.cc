@@ -11,7 +11,7 @@ void hierarchical(PlanBuilder& builder, const std::vector<int>& order,
                   const std::vector<int>& predecessor) {
   const Topology& topology = builder.topology();
   const Spec& spec = builder.spec();
-  const Chunks chunks(topology, spec, spec.count);
+  const Chunks chunks(builder, spec.count, 1, static_cast<int64_t>(order.size()));
   for (int chunk = 0; chunk < chunks.number(); ++chunk) {
     for (int island : order) {
       std::vector<Piece> pieces;

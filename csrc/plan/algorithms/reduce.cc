@@ -13,7 +13,7 @@ class Reduction {
       : builder_(builder),
         order_(std::move(order)),
         successor_(std::move(successor)),
-        chunks_(topology_, spec_, spec_.count) {
+        chunks_(builder, spec_.count, 1, static_cast<int64_t>(order_.size()) + builder.lossy()) {
     for (int cut = 0; cut < chunks_.cuts(); ++cut) {
       scratch_.emplace_back();
       for (const Segment& segment : chunks_.segments(cut)) reserve(cut, segment);
@@ -46,15 +46,16 @@ class Reduction {
   };
 
   void reserve(int cut, const Segment& segment) {
-    const int number = chunks_.chunks_of(cut);
+    const int chunks = chunks_.chunks_of(cut);
+    const int64_t room = chunks_.largest_piece(segment);
     Scratch scratch{{}, std::vector<std::vector<Slots>>(order_.size()), {}};
     for (size_t island = 0; island < order_.size(); ++island) {
-      scratch.sums.emplace_back(builder_, segment.owners[island], segment.count, number);
+      scratch.sums.emplace_back(builder_, segment.owners[island], room, chunks);
       if (successor_[island] < 0) continue;
       const int to = successor_[island];
-      scratch.received[to].emplace_back(builder_, segment.owners[to], segment.count, number);
+      scratch.received[to].emplace_back(builder_, segment.owners[to], room, chunks);
       if (builder_.lossy()) {
-        scratch.encoded.emplace_back(builder_, segment.owners[island], segment.count, number);
+        scratch.encoded.emplace_back(builder_, segment.owners[island], room, chunks);
       }
     }
     scratch_[cut].push_back(std::move(scratch));

@@ -27,7 +27,7 @@ void hierarchical(PlanBuilder& builder) {
   // A codec would round a relayed sum twice.
   if (builder.lossy()) relays.assign(islands, -1);
   const std::vector<Segment> cut = block_segments(topology, spec.count, spec.dtype);
-  const int chunks = relayed_chunks(relays, block_chunks(builder, cut.size()));
+  const int chunks = block_chunks(builder, cut.size(), relays);
   const auto relay_of = [&](const Segment& segment) {
     return relays[topology.island_of(segment.block_of)];
   };

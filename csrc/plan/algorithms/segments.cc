@@ -12,8 +12,8 @@ namespace {
 constexpr int64_t kChunkBytes = 512 << 10;
 // The number of chunks is small, so that issuing steps stays cheap ...
 constexpr int64_t kMostChunks = 32;
-// ... unless larger chunks would need more scratch of a rank than this. The last chunk has another
-// eighth.
+// ... unless larger chunks would need more scratch of a rank than this. The last chunk has up to a
+// fifth more.
 constexpr int64_t kMostScratch = 53 << 20;
 constexpr int64_t kMostBoundedChunks = 8192;
 // Staging is bounded. Chunks that pass through staging stay smaller.
@@ -26,11 +26,11 @@ constexpr int kRelayedChunks = 4;
 constexpr int64_t kShardBytes = 1024;
 // Shorter chunks are cut at whole KiB, so that the cuts of islands of unlike sizes coincide.
 constexpr int64_t kEvenBytes = 64 << 10;
-// Plans of many ranks have messages of at least this size, if there are several chunks. With
-// shorter ones they would take long to make, to price and to issue.
+// Plans of many ranks have messages of at least this size, if there are several chunks and scratch
+// needs no more. With shorter ones they would take long to make, to price and to issue.
 constexpr int kFewRanks = 32;
 constexpr int64_t kMessageBytes = 128 << 10;
-// The rest that only one member of an even island has stays small beside its share.
+// Only one member of an even island has the rest of a chunk: less than a part of so many.
 constexpr int64_t kLeastUnits = 16;
 
 int64_t line_count(Dtype dtype) { return kCacheLine / static_cast<int64_t>(size_of(dtype)); }
@@ -73,23 +73,21 @@ int64_t common_unit(const Topology& topology, int64_t count, Dtype dtype) {
 
 // The cut of `count` elements among the members of an island. In an even island all shards are
 // equal, but for the last one, which also has the rest: native libraries want equal shards. Any
-// other shard is weighted by its uplink.
+// other shard is weighted by its uplink. `unit`: see common_unit().
 struct Shards {
   std::vector<int64_t> ends;
 
   Shards(const Topology& topology, const std::vector<int>& members, int64_t count, Dtype dtype,
          int64_t unit) {
-    const int64_t grain = kShardBytes / static_cast<int64_t>(size_of(dtype));
-    const int64_t total = uplink_weight(topology, members);
     const auto size = static_cast<int64_t>(members.size());
-    if (even(topology, members)) {
-      const int64_t common = std::lcm(unit, size * line_count(dtype));
-      const int64_t share = count / common * common / size;
-      if (share >= grain && count * static_cast<int64_t>(size_of(dtype)) >= kEvenBytes) {
-        for (int64_t i = 1; i < size; ++i) ends.push_back(i * share);
-        ends.push_back(count);
-        return;
-      }
+    const auto element = static_cast<int64_t>(size_of(dtype));
+    const int64_t grain = kShardBytes / element, share = count / unit * unit / size;
+    const int64_t total = uplink_weight(topology, members);
+    if (even(topology, members) && unit % (size * line_count(dtype)) == 0 && share >= grain &&
+        count * element >= kEvenBytes) {
+      for (int64_t i = 1; i < size; ++i) ends.push_back(i * share);
+      ends.push_back(count);
+      return;
     }
     int64_t sum = 0;
     for (int rank : members) {
@@ -103,19 +101,16 @@ struct Shards {
   }
 };
 
-// `kept`: the bytes of scratch that a rank would need for all chunks at once. `shortest`: the least
-// bytes of one of several chunks.
-int chunk_count(const Topology& topology, int64_t bytes, int64_t kept, int64_t shortest) {
-  const int64_t bounded = scaled(kept, kSlots, kMostScratch) + 1;
-  const int64_t least = std::max(kChunkBytes, shortest);
-  const int64_t chunks = std::max(std::clamp<int64_t>(bytes / least, 1, kMostChunks),
-                                  std::min({bounded, bytes / kChunkBytes, kMostBoundedChunks}));
-  const int64_t staged = std::min(bytes / kStagedChunkBytes, kMostStagedChunks);
-  if (staged <= chunks) return static_cast<int>(chunks);
-  for (int rank = 0; rank < topology.size(); ++rank) {
-    if (topology.stages_between_islands(rank, bytes / chunks)) return static_cast<int>(staged);
+// The bytes of the largest shard of so many bytes.
+int64_t largest_shard(const Topology& topology, int64_t bytes) {
+  int64_t largest = 0;
+  for (const std::vector<int>& members : topology.islands()) {
+    const int64_t total = uplink_weight(topology, members);
+    for (int rank : members) {
+      largest = std::max(largest, scaled(bytes, weight(topology, rank), total));
+    }
   }
-  return static_cast<int>(chunks);
+  return largest;
 }
 
 // The least bytes of a message if there are several chunks: the slowest wire is busy with it for as
@@ -124,14 +119,31 @@ int64_t least_message(const Topology& topology) {
   const CostParameters assumed;
   int64_t least = INT64_MAX;
   for (size_t island = 0; island < topology.islands().size(); ++island) {
-    const size_t other = (island + 1) % topology.islands().size();
-    const int rank = topology.islands()[island][0], peer = topology.islands()[other][0];
-    const bool tcp = topology.fabric_between(rank, peer) == Fabric::ethernet;
+    const std::vector<int>& members = topology.islands()[island];
+    const int peer = topology.islands()[(island + 1) % topology.islands().size()][0];
+    if (topology.same_host(members[0], peer)) continue;
+    const bool tcp = topology.fabric_between(members[0], peer) == Fabric::ethernet;
     const int64_t gap = tcp ? assumed.message_gap_tcp : assumed.message_gap_rdma;
-    const int64_t wire = topology.same_host(rank, peer) ? 0 : topology.uplink(rank);
-    least = std::min(least, scaled(wire, 2 * gap, 1'000'000'000));
+    for (int rank : members) {
+      least = std::min(least, scaled(topology.uplink(rank), 2 * gap, 1'000'000'000));
+    }
   }
-  return std::max<int64_t>(topology.size() > kFewRanks ? kMessageBytes : 1, least);
+  const int64_t floor = topology.size() > kFewRanks ? kMessageBytes : 1;
+  return least == INT64_MAX ? floor : std::max(floor, least);
+}
+
+// `bounded`: the number of chunks that scratch needs. `shortest`: the least bytes of one of several
+// chunks.
+int chunk_count(const Topology& topology, int64_t bytes, int64_t bounded, int64_t shortest) {
+  const int64_t least = std::max(kChunkBytes, shortest);
+  const int64_t chunks = std::max(std::clamp<int64_t>(bytes / least, 1, kMostChunks),
+                                  std::min({bounded, bytes / kChunkBytes, kMostBoundedChunks}));
+  const int64_t staged = std::min(bytes / std::max(kStagedChunkBytes, shortest), kMostStagedChunks);
+  if (staged <= chunks) return static_cast<int>(chunks);
+  for (int rank = 0; rank < topology.size(); ++rank) {
+    if (topology.stages_between_islands(rank, bytes / chunks)) return static_cast<int>(staged);
+  }
+  return static_cast<int>(chunks);
 }
 
 void keep_unique(std::vector<int64_t>& values) {
@@ -139,9 +151,7 @@ void keep_unique(std::vector<int64_t>& values) {
   values.erase(std::unique(values.begin(), values.end()), values.end());
 }
 
-}  // namespace
-
-std::vector<Segment> segments(const Topology& topology, int64_t count, Dtype dtype) {
+std::vector<Segment> segments_of(const Topology& topology, int64_t count, Dtype dtype) {
   std::vector<Shards> shards;
   std::vector<int64_t> cuts = {0};
   const int64_t unit = common_unit(topology, count, dtype);
@@ -162,12 +172,15 @@ std::vector<Segment> segments(const Topology& topology, int64_t count, Dtype dty
   return found;
 }
 
+}  // namespace
+
 std::vector<Segment> block_segments(const Topology& topology, int64_t count, Dtype dtype) {
   const int islands = static_cast<int>(topology.islands().size());
   std::vector<Shards> shards;
   for (const std::vector<int>& members : topology.islands()) {
     const int64_t foreign = topology.size() - static_cast<int64_t>(members.size());
-    shards.emplace_back(topology, members, foreign * count, dtype, 1);
+    shards.emplace_back(topology, members, foreign * count, dtype,
+                        line_count(dtype) * static_cast<int64_t>(members.size()));
   }
   std::vector<Segment> found;
   std::vector<int64_t> passed(islands, 0);  // elements of foreign blocks before this block
@@ -209,55 +222,62 @@ Range shares_of(const Range& range, int64_t from, int64_t to, int64_t of) {
   return range.part(cut(from) - first, cut(to) - cut(from));
 }
 
-int block_chunks(const PlanBuilder& builder, size_t segments) {
+int block_chunks(const PlanBuilder& builder, size_t segments, const std::vector<int>& relays) {
   const Topology& topology = builder.topology();
   const Spec& spec = builder.spec();
+  const auto islands = static_cast<int64_t>(relays.size());
   const int64_t block = spec.count * static_cast<int64_t>(size_of(spec.dtype));
-  // A rank keeps its own block from each other island, and its share of the foreign blocks: their
-  // sums in its island, or what it encodes.
-  int64_t blocks = 0;
-  for (const std::vector<int>& members : topology.islands()) {
+  int64_t blocks = 0;  // that a rank keeps
+  for (int64_t island = 0; island < islands; ++island) {
+    const std::vector<int>& members = topology.islands()[island];
     const auto size = static_cast<int64_t>(members.size());
-    if (size == 1 && !builder.lossy()) continue;
-    const int64_t foreign = topology.size() - size;
-    blocks = std::max(blocks, even(topology, members) ? (foreign + size - 1) / size : foreign);
+    const int64_t owners = even(topology, members) ? size : 1;
+    const auto share = [owners](int64_t all) { return (all + owners - 1) / owners; };
+    // Its own block from the other islands, and its share of the foreign blocks: their sums in its
+    // island, and what it encodes.
+    int64_t kept = islands + share(topology.size() - size) * ((size > 1) + builder.lossy());
+    for (int64_t other = 0; other < islands; ++other) {
+      if (relays[other] != island) continue;
+      kept += islands * share(static_cast<int64_t>(topology.islands()[other].size()));
+    }
+    blocks = std::max(blocks, kept);
   }
-  blocks += static_cast<int64_t>(topology.islands().size());
-  return chunk_count(topology, block * topology.size(), block * blocks,
-                     static_cast<int64_t>(segments) * least_message(topology));
+  const int chunks = chunk_count(topology, block * topology.size(),
+                                 scaled(block, blocks * kSlots, kMostScratch) + 1,
+                                 static_cast<int64_t>(segments) * least_message(topology));
+  const bool relayed = std::any_of(relays.begin(), relays.end(), [](int r) { return r >= 0; });
+  return relayed ? std::max(chunks, kRelayedChunks) : chunks;
 }
 
-Chunks::Chunks(const Topology& topology, const Spec& spec, int64_t count,
-               const std::vector<int64_t>& shares)
-    : dtype_(spec.dtype) {
-  int64_t fewest = topology.size();  // members
-  for (const std::vector<int>& members : topology.islands()) {
-    fewest = std::min(fewest, static_cast<int64_t>(members.size()));
-  }
-  int64_t parts = 1, largest = 1, whole = 1;  // the largest part is largest / whole of a segment
-  if (!shares.empty()) {
-    parts = static_cast<int64_t>(shares.size()) - 1;
-    whole = shares.back();
-    for (int64_t part = 0; part < parts; ++part) {
-      largest = std::max(largest, shares[part + 1] - shares[part]);
-    }
-  }
+Chunks::Chunks(const PlanBuilder& builder, int64_t count, int64_t parts, int64_t kept, int64_t of)
+    : dtype_(builder.spec().dtype), in_parts_(builder.spec().feedback) {
+  const Topology& topology = builder.topology();
   const int64_t bytes = count * static_cast<int64_t>(size_of(dtype_));
-  const auto cut = static_cast<int64_t>(hetcomm::segments(topology, count, dtype_).size());
-  const auto islands = static_cast<int64_t>(topology.islands().size());
-  const int64_t kept = scaled(bytes / fewest * islands, largest, whole);
-  number_ = chunk_count(topology, bytes, kept, cut * parts * least_message(topology));
+  const std::vector<Segment> whole = segments_of(topology, count, dtype_);
+  const int64_t scratch = scaled(largest_shard(topology, bytes), kept, of);
+  number_ = chunk_count(topology, bytes, scaled(scratch, kSlots, kMostScratch) + 1,
+                        static_cast<int64_t>(whole.size()) * parts * least_message(topology));
+  if (in_parts_ || number_ == 1) {
+    segments_.push_back(whole);
+    return;
+  }
   const int64_t unit = common_unit(topology, count / number_, dtype_);
   length_ = count / number_ / unit * unit;
+  number_ = static_cast<int>(std::max<int64_t>(1, (count + length_ / 2) / length_));
   const int64_t last = count - (number_ - 1) * length_;
-  if (last > length_ && number_ > 1) {
-    segments_.push_back(hetcomm::segments(topology, length_, dtype_));
+  if (number_ > 1 && last != length_) {
+    segments_.push_back(segments_of(topology, length_, dtype_));
   }
-  segments_.push_back(hetcomm::segments(topology, last, dtype_));
+  segments_.push_back(segments_of(topology, last, dtype_));
 }
 
 Range Chunks::piece(int chunk, const Segment& segment) const {
+  if (in_parts_) return part_of(segment, chunk, number_, dtype_);
   return Range{Space::output, 0, 0, dtype_}.part(chunk * length_ + segment.offset, segment.count);
+}
+
+int64_t Chunks::largest_piece(const Segment& segment) const {
+  return in_parts_ ? largest_part(segment.count, number_, dtype_) : segment.count;
 }
 
 int64_t largest_share(int64_t count, int64_t shares, int64_t of, Dtype dtype) {
@@ -320,11 +340,6 @@ std::vector<int> relays_by_uplink(const Topology& topology, int64_t block_bytes)
     sent[best] += more;
   }
   return relays;
-}
-
-int relayed_chunks(const std::vector<int>& relays, int chunks) {
-  const bool relayed = std::any_of(relays.begin(), relays.end(), [](int r) { return r >= 0; });
-  return relayed ? std::max(chunks, kRelayedChunks) : chunks;
 }
 
 std::vector<int> island_order(const Topology& topology) {

@@ -16,30 +16,31 @@ struct Segment {
   int block_of = -1;        // of block_segments(): the rank of its block
 };
 
-// Cuts `count` elements at the shard boundaries of all islands. Shards are weighted by uplink. At
-// most (sum of island sizes - islands + 1) segments, in order, none empty.
-std::vector<Segment> segments(const Topology& topology, int64_t count, Dtype dtype);
-
 // A buffer of `count` elements as chunks, so that wire and islands work at once. Chunks are
-// contiguous ranges of one length, but for a longer last one. Equal chunks have one cut into
-// segments. So the pieces of an island step are adjacent, as native libraries want them.
+// contiguous ranges of one length. The last one has 0.5 to 1.5 of it. Each is cut into segments at
+// the shard boundaries of all islands. Equal chunks have one cut. Shards are equal, or weighted by
+// uplink. So the pieces of an island step are adjacent, as native libraries want them. With
+// feedback chunk c has part c of every segment of the buffer: a rank's residuals are one range.
 class Chunks {
  public:
-  // A message has a segment, or a part of it: `shares` are 0 and the end of each part.
-  Chunks(const Topology& topology, const Spec& spec, int64_t count,
-         const std::vector<int64_t>& shares = {});
+  // A message has one of `parts` parts of a segment. Of a chunk in flight a rank keeps
+  // `kept` / `of` times its shard in scratch.
+  Chunks(const PlanBuilder& builder, int64_t count, int64_t parts, int64_t kept, int64_t of = 1);
 
   int number() const { return number_; }
   int cuts() const { return static_cast<int>(segments_.size()); }
   int cut_of(int chunk) const { return chunk + 1 < number_ ? 0 : cuts() - 1; }
   int chunks_of(int cut) const { return cuts() == 1 ? number_ : cut == 0 ? number_ - 1 : 1; }
+  // At most (sum of island sizes - islands + 1), in order, none empty.
   const std::vector<Segment>& segments(int cut) const { return segments_[cut]; }
   Range piece(int chunk, const Segment& segment) const;  // in the output
+  int64_t largest_piece(const Segment& segment) const;   // the most elements of piece()
 
  private:
   Dtype dtype_;
+  bool in_parts_;  // of the segments of the whole buffer
   int number_;
-  int64_t length_;                              // of a chunk, in elements
+  int64_t length_ = 0;                          // of a chunk, in elements
   std::vector<std::vector<Segment>> segments_;  // by cut, from the chunk's begin
 };
 
@@ -62,8 +63,8 @@ inline Range in(Space space, const Range& range, int64_t shift = 0) {
 }
 
 // The number of chunks of a collective of blocks, of so many segments in all. Chunk c holds part c
-// of every segment, so that all owners send at once.
-int block_chunks(const PlanBuilder& builder, size_t segments);
+// of every segment, so that all owners send at once. `relays`: see relays_by_uplink().
+int block_chunks(const PlanBuilder& builder, size_t segments, const std::vector<int>& relays);
 
 // Chunks between a step that feeds the wire and the step that waits for the wire. Island steps run
 // in order. So the reduce-scatter of chunk c + kWindow comes before the all-gather of chunk c.
@@ -87,8 +88,8 @@ inline int64_t largest_part(int64_t count, int parts, Dtype dtype) {
   return largest_share(count, 1, parts, dtype);
 }
 
-// Scratch of one rank for chunks in flight: `count` elements in each of kSlots slots, or in one for
-// each of fewer chunks.
+// Scratch of one rank for chunks in flight: `count` elements in each of kSlots slots. Fewer chunks
+// have a slot each.
 class Slots {
  public:
   Slots(PlanBuilder& builder, int rank, int64_t count, int chunks);
@@ -113,8 +114,6 @@ std::vector<int64_t> shares_by_uplink(const Topology& topology);
 // bandwidth sends the copies, unless that keeps its own uplink busy for more than half of the step.
 // Blocks of less than a millisecond have no relay.
 std::vector<int> relays_by_uplink(const Topology& topology, int64_t block_bytes);
-// The number of chunks of a collective with these relays, which pass chunks on.
-int relayed_chunks(const std::vector<int>& relays, int chunks);
 
 // The order in which rings and chains visit islands: the best connected first, islands of one host
 // next to each other.

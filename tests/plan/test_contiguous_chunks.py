@@ -107,3 +107,24 @@ def lengths_of(topology: Topology, plan: Plan) -> list[int]:
         sum(piece.source.count for piece in step.pieces)
         for step in plan.steps if step.kind == kind
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("sizes", [[7, 8], [5, 6, 7, 8], [3, 4], [1, 1]])
+@pytest.mark.parametrize("mebibytes", [1, 5, 29, 300])
+def test_the_last_chunk_is_about_as_long_as_the_others(sizes: list[int], mebibytes: int) -> None:
+    topology = topology_of(sizes)
+    spec = Spec(Collective.all_reduce, count=(mebibytes << 18) + 3)
+    for plan in Planner(topology).plan_all(spec, "hierarchical_direct"):
+        lengths = lengths_of(topology, plan)
+        assert not lengths or 0.5 * lengths[0] <= lengths[-1] <= 1.5 * lengths[0]
+
+
+def test_residuals_of_a_rank_are_one_range() -> None:
+    """A device keeps those from the first to the last that it encodes."""
+    topology = topology_of([4, 4])
+    spec = Spec(Collective.all_reduce, count=16 * MI, codec="int8", feedback=True)
+    for plan in Planner(topology).plan_all(spec, "hierarchical_direct"):
+        places = [step.sources[1] for step in plan.steps if len(step.sources) == 2 and
+                  step.kind == StepKind.encode]  # fmt: skip
+        first = min(place.offset for place in places) // 4
+        assert max(place.offset // 4 + place.count for place in places) - first == 4 * MI
