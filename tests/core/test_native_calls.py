@@ -85,7 +85,7 @@ def test_an_all_reduce_of_one_island_makes_few_calls() -> None:
 
 @pytest.mark.needs("emulated vendors")
 def test_an_island_behind_the_bridge_makes_one_call_for_each_chunk_and_phase() -> None:
-    """The last chunk is odd. Its members are equal but for a rest, which has a call of its own."""
+    """The last chunk is odd: its shards are equal but for a rest, which has a call of its own."""
     members, elements = 7, 4_000_001
     counts = calls_of("x" * members + "y", elements, 1)
     chunks = 4 * elements // (512 << 10)

@@ -43,7 +43,7 @@ class Scratch {
                                                  shares.back(), builder.spec().dtype);
         for (int lane = 0; lane < lanes_ + whole_lanes_; ++lane) {
           slots.emplace_back(builder, segment.owners[island], lane < lanes_ ? room : whole,
-                             chunks.chunks_of(cut));
+                             chunks.number_with(cut));
         }
       }
     }

@@ -46,7 +46,7 @@ class Reduction {
   };
 
   void reserve(int cut, const Segment& segment) {
-    const int chunks = chunks_.chunks_of(cut);
+    const int chunks = chunks_.number_with(cut);
     const int64_t room = chunks_.largest_piece(segment);
     Scratch scratch{{}, std::vector<std::vector<Slots>>(order_.size()), {}};
     for (size_t island = 0; island < order_.size(); ++island) {

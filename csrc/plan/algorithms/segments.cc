@@ -101,16 +101,12 @@ struct Shards {
   }
 };
 
-// The bytes of the largest shard of so many bytes.
-int64_t largest_shard(const Topology& topology, int64_t bytes) {
-  int64_t largest = 0;
-  for (const std::vector<int>& members : topology.islands()) {
-    const int64_t total = uplink_weight(topology, members);
-    for (int rank : members) {
-      largest = std::max(largest, scaled(bytes, weight(topology, rank), total));
-    }
-  }
-  return largest;
+// The most of `whole` that one member of an island has, rounded up.
+int64_t largest_shard(const Topology& topology, const std::vector<int>& members, int64_t whole) {
+  int64_t heaviest = 0;
+  for (int rank : members) heaviest = std::max(heaviest, weight(topology, rank));
+  const int64_t total = uplink_weight(topology, members);
+  return static_cast<int64_t>((static_cast<__int128>(whole) * heaviest + total - 1) / total);
 }
 
 // The least bytes of a message if there are several chunks: the slowest wire is busy with it for as
@@ -231,8 +227,7 @@ int block_chunks(const PlanBuilder& builder, size_t segments, const std::vector<
   for (int64_t island = 0; island < islands; ++island) {
     const std::vector<int>& members = topology.islands()[island];
     const auto size = static_cast<int64_t>(members.size());
-    const int64_t owners = even(topology, members) ? size : 1;
-    const auto share = [owners](int64_t all) { return (all + owners - 1) / owners; };
+    const auto share = [&](int64_t all) { return largest_shard(topology, members, all); };
     // Its own block from the other islands, and its share of the foreign blocks: their sums in its
     // island, and what it encodes.
     int64_t kept = islands + share(topology.size() - size) * ((size > 1) + builder.lossy());
@@ -254,7 +249,11 @@ Chunks::Chunks(const PlanBuilder& builder, int64_t count, int64_t parts, int64_t
   const Topology& topology = builder.topology();
   const int64_t bytes = count * static_cast<int64_t>(size_of(dtype_));
   const std::vector<Segment> whole = segments_of(topology, count, dtype_);
-  const int64_t scratch = scaled(largest_shard(topology, bytes), kept, of);
+  int64_t shard = 0;
+  for (const std::vector<int>& members : topology.islands()) {
+    shard = std::max(shard, largest_shard(topology, members, bytes));
+  }
+  const int64_t scratch = scaled(shard, kept, of);
   number_ = chunk_count(topology, bytes, scaled(scratch, kSlots, kMostScratch) + 1,
                         static_cast<int64_t>(whole.size()) * parts * least_message(topology));
   if (in_parts_ || number_ == 1) {

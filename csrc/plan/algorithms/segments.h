@@ -30,7 +30,7 @@ class Chunks {
   int number() const { return number_; }
   int cuts() const { return static_cast<int>(segments_.size()); }
   int cut_of(int chunk) const { return chunk + 1 < number_ ? 0 : cuts() - 1; }
-  int chunks_of(int cut) const { return cuts() == 1 ? number_ : cut == 0 ? number_ - 1 : 1; }
+  int number_with(int cut) const { return cuts() == 1 ? number_ : cut == 0 ? number_ - 1 : 1; }
   // At most (sum of island sizes - islands + 1), in order, none empty.
   const std::vector<Segment>& segments(int cut) const { return segments_[cut]; }
   Range piece(int chunk, const Segment& segment) const;  // in the output
