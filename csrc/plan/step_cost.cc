@@ -1,0 +1,172 @@
+#include "plan/step_cost.h"
+
+#include <algorithm>
+
+#include "base/status.h"
+#include "plan/island_cost.h"
+
+namespace hetcomm {
+namespace {
+
+// Bytes that one member sends or receives in an island step of a native library. Algorithms are
+// taken as optimal: rings for reductions and for copies to all.
+int64_t ccl_bytes(const Step& step, int rank, int64_t members) {
+  int64_t shared = 0, out = 0, in = 0;
+  for (const Piece& piece : step.pieces) {
+    const int64_t bytes = piece.source.bytes();
+    if (!step.kind->reduces && !step.kind->to_all) {
+      if (piece.from != piece.to && piece.from == rank) out += bytes;
+      if (piece.from != piece.to && piece.to == rank) in += bytes;
+    } else {
+      shared += step.kind->reduces && step.kind->to_all ? 2 * bytes : bytes;
+    }
+  }
+  return shared / members * (members - 1) + std::max(out, in);
+}
+
+// Codec::effort() of what the step encodes or decodes on the host; 0 of other steps.
+int64_t codec_effort(const Step& step) {
+  if (step.target.codec) return step.target.codec->effort(step.target.dtype);
+  int64_t effort = 0;
+  for (const Range& source : step.sources) {
+    if (source.codec) effort += source.codec->effort(source.dtype);
+  }
+  return effort;
+}
+
+}  // namespace
+
+StepCost::StepCost(const Topology& topology, const CostParameters& parameters)
+    : topology_(topology), parameters_(parameters) {
+  const int64_t slowest =
+      std::min({parameters.memory_bandwidth, parameters.cache_bandwidth,
+                parameters.assumed_bandwidth, parameters.copy_bandwidth,
+                parameters.device_bandwidth, parameters.ccl_bandwidth, parameters.codec_bandwidth});
+  if (slowest <= 0) {
+    throw Error(Code::invalid_argument,
+                "cost parameters: expected bandwidths above 0; got " + std::to_string(slowest));
+  }
+  std::vector<int> measured;
+  if (parameters.profile) measured = parameters.profile->match_hosts(topology);
+  for (size_t host = 0; host < topology.hosts().size(); ++host) {
+    int64_t rate = topology.host_bandwidth(static_cast<int>(host));
+    if (!measured.empty()) {
+      const int64_t known = parameters.profile->hosts[measured[host]].bandwidth;
+      if (known > 0) rate = known;
+    }
+    bandwidths_.push_back(rate > 0 ? rate : parameters.assumed_bandwidth);
+  }
+  for (const std::vector<int>& members : topology.islands()) {
+    int64_t rate = parameters.ccl_bandwidth;
+    for (int rank : members) {
+      if (topology.same_host(rank, members[0])) continue;
+      rate = std::min({rate, bandwidth(rank), bandwidth(members[0])});
+    }
+    island_rates_.push_back(rate);
+  }
+}
+
+StepCost::Use StepCost::local(const Step& step, int rank) const {
+  // A step reads every source and writes the target.
+  const bool reads_staging = step.sources.at(0).space == Space::staging;
+  const bool writes_staging = step.target.space == Space::staging;
+  int64_t bytes = step.target.bytes();
+  if (reads_staging != writes_staging) {
+    return {writes_staging ? to_staging : from_staging, duration(bytes, parameters_.copy_bandwidth),
+            parameters_.copy_latency};
+  }
+  for (const Range& source : step.sources) bytes += source.bytes();
+  if (topology_.native(rank) && !reads_staging) {
+    return {device, duration(bytes, parameters_.device_bandwidth), parameters_.kernel_latency};
+  }
+  if (const int64_t effort = codec_effort(step); effort > 0) {
+    bytes = static_cast<int64_t>(static_cast<__int128>(step.target.plain_bytes()) * effort / 1000 *
+                                 parameters_.memory_bandwidth / parameters_.codec_bandwidth);
+  }
+  return {core, core_time(rank, bytes), 0};
+}
+
+int64_t StepCost::island(const Step& step, int rank) const {
+  if (!topology_.native(rank)) return island_time(parameters_, topology_, rank, step);
+  const int island = topology_.island_of(rank);
+  const auto members = static_cast<int64_t>(topology_.island(island).size());
+  return parameters_.ccl_latency + duration(ccl_bytes(step, rank, members), island_rates_[island]);
+}
+
+StepCost::Message StepCost::message(int from, int to, const Range& target) const {
+  const int64_t bytes = message_bytes(target);
+  if (!topology_.same_host(from, to)) {
+    return {true,
+            core,
+            core,
+            duration(bytes, bandwidth(from)),
+            duration(bytes, bandwidth(to)),
+            link_latency(from, to, bytes),
+            bytes};
+  }
+  if (topology_.native(from) && topology_.native(to) &&
+      !topology_.staged(from, to, target.bytes())) {
+    const int64_t length = duration(bytes, parameters_.ccl_bandwidth);
+    return {false, to_device, from_device, length, length, parameters_.copy_latency, bytes};
+  }
+  return {false,
+          core,
+          core,
+          core_time(from, 2 * bytes),
+          core_time(to, 2 * bytes),
+          parameters_.link_latency_shm,
+          bytes};
+}
+
+int64_t StepCost::gap(int rank, int peer) const {
+  const bool tcp = topology_.fabric_between(rank, peer) == Fabric::ethernet;
+  const auto [ranks, cores] = sharing(rank);
+  return (tcp ? parameters_.message_gap_tcp : parameters_.message_gap_rdma) * ranks / cores;
+}
+
+int64_t StepCost::mean_hop(int64_t bytes) const {
+  const std::vector<std::vector<int>>& hosts = topology_.hosts();
+  if (hosts.size() == 1) return parameters_.link_latency_shm;
+  int64_t sum = 0;
+  for (size_t host = 0; host < hosts.size(); ++host) {
+    const int next = hosts[(host + 1) % hosts.size()][0];
+    sum += duration(bytes, bandwidths_[host]) + link_latency(hosts[host][0], next, bytes);
+  }
+  return sum / static_cast<int64_t>(hosts.size()) + parameters_.step_overhead;
+}
+
+int64_t StepCost::message_bytes(const Range& range) const {
+  if (!range.codec || parameters_.encoded_share == 0) return range.message_bytes();
+  const __int128 bytes = range.plain_bytes();
+  return static_cast<int64_t>(bytes * parameters_.encoded_share / 1000);
+}
+
+// The ranks of its host, and the cores that these ranks share.
+std::pair<int64_t, int64_t> StepCost::sharing(int rank) const {
+  const int host = topology_.host_of(rank);
+  const auto ranks = static_cast<int64_t>(topology_.hosts()[host].size());
+  return {ranks, std::min<int64_t>(ranks, topology_.processors(host))};
+}
+
+// ns to issue a step and to move its bytes through memory, with the rank's share of the cores.
+int64_t StepCost::core_time(int rank, int64_t bytes) const {
+  const auto [ranks, cores] = sharing(rank);
+  return parameters_.step_overhead + duration(bytes, parameters_.memory_bandwidth, ranks, cores);
+}
+
+// ns of a message between hosts beside its time at the NICs.
+int64_t StepCost::link_latency(int from, int to, int64_t bytes) const {
+  const Fabric fabric = topology_.fabric_between(from, to);
+  if (parameters_.profile) {
+    const auto measured = parameters_.profile->messages.find(fabric);
+    if (measured != parameters_.profile->messages.end()) {
+      const int64_t nics = duration(bytes, std::min(bandwidth(from), bandwidth(to)));
+      return std::max<int64_t>(0, measured->second.at(bytes) - nics - parameters_.step_overhead);
+    }
+  }
+  return fabric == Fabric::ethernet ? parameters_.link_latency_tcp : parameters_.link_latency_rdma;
+}
+
+int64_t StepCost::bandwidth(int rank) const { return bandwidths_[topology_.host_of(rank)]; }
+
+}  // namespace hetcomm
