@@ -104,7 +104,9 @@ def explanation(
         if candidate.rejected:
             candidates.append(Candidate(algorithm.name, algorithm.summary, candidate.rejected))
             continue
-        cost = _core.predict(topology, planner.plan_all(spec, algorithm.name), parameters)
+        cost = candidate.cost
+        if len(topology) <= parameters.replayed_ranks:
+            cost = _core.predict(topology, planner.plan_all(spec, algorithm.name), parameters)
         numbers = (cost.total, cost.island, cost.staging, cost.bridge, cost.bridge_bytes)
         candidates.append(Candidate(algorithm.name, algorithm.summary, "", *numbers))
     plans = planner.plan_all(spec)

@@ -29,7 +29,8 @@ void bind_cost(py::module_& module) {
       .def_readwrite("codec_bandwidth", &CostParameters::codec_bandwidth)
       .def_readwrite("step_overhead", &CostParameters::step_overhead)
       .def_readwrite("assumed_bandwidth", &CostParameters::assumed_bandwidth)
-      .def_readwrite("copy_bandwidth", &CostParameters::copy_bandwidth);
+      .def_readwrite("copy_bandwidth", &CostParameters::copy_bandwidth)
+      .def_readwrite("replayed_ranks", &CostParameters::replayed_ranks);
   module.def(
       "island_time",
       [](const CostParameters& parameters, int64_t members, int64_t ranks, int64_t cores,

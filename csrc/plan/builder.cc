@@ -77,20 +77,29 @@ std::vector<Range> without_residuals(std::vector<Range> ranges) {
   return ranges;
 }
 
-PlanBuilder::PlanBuilder(const Topology& topology, const Spec& spec, int only_rank,
-                         const Codec* codec)
+PlanBuilder::PlanBuilder(const Topology& topology, const Spec& spec, const std::vector<int>& ranks,
+                         const Codec* codec, bool for_price)
     : topology_(topology),
       spec_(spec),
-      only_rank_(only_rank),
+      ranks_(ranks),
+      index_(topology.size(), -1),
       codec_(codec),
       contributions_(spec.in_place ? Space::output : Space::input),
-      ranks_(only_rank < 0 ? topology.size() : 1),
+      for_price_(for_price),
+      states_(ranks.size()),
       scratch_bytes_(topology.size(), 0) {
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    index_[ranks[i]] = static_cast<int>(i);
+    islands_.push_back(topology.island_of(ranks[i]));
+  }
+  std::sort(islands_.begin(), islands_.end());
+  islands_.erase(std::unique(islands_.begin(), islands_.end()), islands_.end());
   place_scale();
 }
 
-bool PlanBuilder::builds_island(int island) const {
-  return only_rank_ < 0 || topology_.island_of(only_rank_) == island;
+int PlanBuilder::divide(int chunks, int64_t whole, int64_t first) {
+  division_ = {whole, first};
+  return for_price_ ? 1 : chunks;
 }
 
 Range PlanBuilder::placed(Range range) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -29,6 +30,11 @@ class AccessMap {
   ByteMap<Access> accesses_;
 };
 
+// A buffer and its first chunk, in any unit.
+struct Division {
+  int64_t whole = 1, first = 1;
+};
+
 // Algorithms describe a collective for all ranks at once, in any order that a serial execution
 // could take. The builder records the steps of each rank and lowers the steps of ranks with device
 // memory. It derives what each step waits for from the ranges that the steps read and write. So a
@@ -36,18 +42,32 @@ class AccessMap {
 // of the operation (scaling.cc). Use once, on one thread.
 class PlanBuilder {
  public:
-  // Records the steps of `only_rank`, or of all ranks when it is -1. `codec` encodes long transfers
-  // between hosts, or between islands if all ranks are on one host; null for none.
-  PlanBuilder(const Topology& topology, const Spec& spec, int only_rank = -1,
-              const Codec* codec = nullptr);
+  // Records the steps of `ranks`; for a price only those of the first chunk. `codec` encodes long
+  // transfers between hosts, or between islands if all ranks are on one host; null for none.
+  PlanBuilder(const Topology& topology, const Spec& spec, const std::vector<int>& ranks,
+              const Codec* codec = nullptr, bool for_price = false);
 
   const Topology& topology() const { return topology_; }
   const Spec& spec() const { return spec_; }
-  // Whether it records steps of one of these ranks. Island i has ranks[i]. Algorithms may leave out
-  // steps among other ranks, after their last scratch_on_all().
-  bool builds_any(const std::vector<int>& ranks) const {
-    return only_rank_ < 0 || ranks[topology_.island_of(only_rank_)] == only_rank_;
+  // Whether it records the steps of the rank, or of one of these; island i has owners[i].
+  // Algorithms may leave out steps among other ranks.
+  bool builds(int rank) const { return index_[rank] >= 0; }
+  bool builds_any(const std::vector<int>& owners) const {
+    return std::any_of(islands_.begin(), islands_.end(),
+                       [&](int island) { return builds(owners[island]); });
   }
+  const std::vector<int>& ranks() const { return ranks_; }
+  // The islands of its ranks, ascending.
+  const std::vector<int>& islands() const { return islands_; }
+  bool builds_island(int island) const {
+    return std::binary_search(islands_.begin(), islands_.end(), island);
+  }
+  // An algorithm does its buffer of `whole` in so many chunks, the first with `first` of it.
+  // Returns the number of chunks to record.
+  int divide(int chunks, int64_t whole, int64_t first);
+  // The whole is so many times the first chunk.
+  const Division& division() const { return division_; }
+  bool for_price() const { return for_price_; }
 
   // Elements of the input and the output.
   Range input(int64_t first, int64_t count) const { return elements(Space::input, first, count); }
@@ -82,7 +102,8 @@ class PlanBuilder {
                 const Range& target);
 
   // Scratch of `count` elements on `rank`, or at one offset on all ranks. Reusing a range is safe:
-  // the builder orders the uses.
+  // the builder orders the uses. Pieces name scratch of other members, so each member's build must
+  // reserve it alike.
   Range scratch(int rank, int64_t count) { return scratch(rank, rank + 1, count); }
   Range scratch_on_all(int64_t count) { return scratch(0, topology_.size(), count); }
 
@@ -106,9 +127,7 @@ class PlanBuilder {
   Range elements(Space space, int64_t first, int64_t count) const {
     return Range{space, 0, 0, spec_.dtype}.part(first, count);
   }
-  RankState& state(int rank) { return ranks_[only_rank_ < 0 ? rank : 0]; }
-  bool builds(int rank) const { return only_rank_ < 0 || rank == only_rank_; }
-  bool builds_island(int island) const;
+  RankState& state(int rank) { return states_[index_[rank]]; }
   // The range in memory of a range that an algorithm names: the input may be in place or scaled.
   Range placed(Range range) const;
   Range scratch(int first, int end, int64_t count);    // on ranks [first, end)
@@ -128,12 +147,16 @@ class PlanBuilder {
 
   const Topology& topology_;
   Spec spec_;
-  int only_rank_;
+  std::vector<int> ranks_;
+  std::vector<int> index_;  // in states_, by rank; -1: its steps are not recorded
+  std::vector<int> islands_;
   const Codec* codec_;
-  Space contributions_;                 // holds the input in the words of algorithms
-  bool island_scales_ = false;          // island reductions apply the scale
-  bool output_scales_ = false;          // the last steps scale the output
-  std::vector<RankState> ranks_;        // one, or all
+  Space contributions_;         // holds the input in the words of algorithms
+  bool island_scales_ = false;  // island reductions apply the scale
+  bool output_scales_ = false;  // the last steps scale the output
+  bool for_price_;
+  Division division_;
+  std::vector<RankState> states_;
   std::vector<int64_t> scratch_bytes_;  // by rank
   struct EncodedSlots {
     std::vector<Range> slots;

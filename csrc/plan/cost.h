@@ -46,6 +46,9 @@ struct CostParameters {
   int64_t ccl_latency = 15'000;                  // ns, one collective of a native library
   int64_t ccl_bandwidth = 100'000'000'000;  // B/s of each member, inside a host; of direct messages
 
+  // Plans of more ranks are not replayed; see estimate().
+  int64_t replayed_ranks = 32;
+
   // Measured values replace the constants; null if nothing was measured.
   std::shared_ptr<const Profile> profile;
 

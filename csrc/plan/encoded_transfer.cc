@@ -64,7 +64,7 @@ void PlanBuilder::encoded_transfer(int from, const Range& source, int to, const 
   const int64_t most = (source.count + parts - 1) / parts;
   for (int64_t first = 0; first < source.count; first += most) {
     const int64_t count = std::min(most, source.count - first);
-    // Both ends reserve scratch in every build: a later scratch_on_all() depends on it.
+    // Both ends reserve scratch, so that the builds of both have it at the same place.
     const Range out = encoded_slot(from, to, true, count);
     const Range in = encoded_slot(to, from, false, count);
     if (!builds(from) && !builds(to)) continue;

@@ -8,7 +8,7 @@ Plan message_plan(const Topology& topology, int rank, Collective direction, int 
                   int64_t count) {
   const Spec spec{.collective = direction, .dtype = dtype, .root = peer, .count = count};
   const bool sends = direction == Collective::send;
-  PlanBuilder builder(topology, spec, rank);
+  PlanBuilder builder(topology, spec, {rank});
   builder.transfer(sends ? rank : peer, builder.input(0, count), sends ? peer : rank,
                    builder.output(0, count), true);
   return builder.take(rank, "");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
 
 #include "base/config.h"
 #include "base/status.h"
@@ -34,7 +35,7 @@ const Algorithm* find(Collective collective, const std::string& name) {
   return nullptr;
 }
 
-// All sizes beyond 256 MiB are one class: bandwidth alone decides, and plans take long to price.
+// All sizes beyond 256 MiB are one class: bandwidth alone decides.
 int size_class(const Spec& spec, int size) {
   constexpr int kLastClass = 29;
   const auto bytes = static_cast<uint64_t>(largest_buffer(spec, size));
@@ -65,6 +66,14 @@ bool can_round(const Spec& spec) {
     default:
       return false;
   }
+}
+
+std::vector<Plan> build(PlanBuilder& builder, const Algorithm& algorithm,
+                        const std::vector<int>& ranks) {
+  algorithm.build(builder);
+  std::vector<Plan> plans;
+  for (int rank : ranks) plans.push_back(builder.take(rank, algorithm.name));
+  return plans;
 }
 
 std::string in_seconds(const Cost& cost) {
@@ -232,9 +241,8 @@ std::shared_ptr<const Plan> Planner::cached(const Key& key) {
   validate(spec);
   const auto [algorithm, chosen] = select(spec);
   const bool automatic = chosen && codec_for(spec).automatic;
-  PlanBuilder builder(*topology_, spec, rank, automatic && plain ? nullptr : chosen);
-  algorithm->build(builder);
-  Plan built = builder.take(rank, algorithm->name);
+  PlanBuilder builder(*topology_, spec, {rank}, automatic && plain ? nullptr : chosen);
+  Plan built = build(builder, *algorithm, {rank})[0];
   built.auto_codec = automatic && !plain;
   auto plan = std::make_shared<const Plan>(std::move(built));
   if (!spec.splits.empty()) return plan;  // the same splits hardly ever come again, and are large
@@ -247,18 +255,15 @@ bool Planner::codec_pays(const Spec& spec, const CodecFigures& figures) const {
   if (figures.plain == 0) return true;
   const Selection chosen = select(spec);
   const CostParameters measured = with_figures(parameters_, figures);
-  // To price the plans of many ranks takes seconds, and most figures need no price: nearly all
-  // bytes are left, or all is as assumed or better.
+  // Most figures need no price: nearly all bytes are left, or all is as assumed or better.
   if (!codec_is_faster({.total = figures.share()}, {.total = 1000})) return false;
   if (figures.share() <= chosen.codec->expected(spec.dtype) &&
       measured.codec_bandwidth == parameters_.codec_bandwidth) {
     return true;
   }
   const Spec priced = representative(spec, priced_dtype(spec), topology_->size());
-  const auto cost = [&](const Codec* codec) {
-    return predict(*topology_, build_all(priced, {chosen.algorithm, codec}), measured);
-  };
-  return codec_is_faster(cost(chosen.codec), cost(nullptr));
+  return codec_is_faster(cost(priced, chosen, measured),
+                         cost(priced, {chosen.algorithm, nullptr}, measured));
 }
 
 std::string Planner::class_name(const Spec& spec) const {
@@ -270,13 +275,25 @@ std::string Planner::class_name(const Spec& spec) const {
 }
 
 std::vector<Plan> Planner::build_all(const Spec& spec, const Selection& selection) const {
-  PlanBuilder builder(*topology_, spec, -1, selection.codec);
-  selection.algorithm->build(builder);
-  std::vector<Plan> plans;
-  for (int rank = 0; rank < topology_->size(); ++rank) {
-    plans.push_back(builder.take(rank, selection.algorithm->name));
+  std::vector<int> ranks(topology_->size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  PlanBuilder builder(*topology_, spec, ranks, selection.codec);
+  return build(builder, *selection.algorithm, ranks);
+}
+
+Cost Planner::cost(const Spec& spec, const Selection& selection,
+                   const CostParameters& parameters) const {
+  if (topology_->size() <= parameters.replayed_ranks) {
+    return predict(*topology_, build_all(spec, selection), parameters);
   }
-  return plans;
+  const std::vector<Representative> representatives =
+      representatives_of(*topology_, spec, parameters);
+  std::vector<int> ranks;
+  for (const Representative& some : representatives) ranks.push_back(some.rank);
+  PlanBuilder builder(*topology_, spec, ranks, selection.codec, true);
+  const std::vector<Plan> plans = build(builder, *selection.algorithm, ranks);
+  const Hops hops = selection.algorithm->hops(static_cast<int>(topology_->islands().size()));
+  return estimate(*topology_, plans, representatives, builder.division(), hops, parameters);
 }
 
 std::vector<Plan> Planner::plan_all(const Spec& spec) const {
@@ -304,10 +321,10 @@ Planner::Candidate Planner::price(const Algorithm& algorithm, const Spec& spec) 
   Candidate best{&algorithm, "", {}, nullptr};
   bool first = true;
   for (const Codec* codec : codec_candidates(codec_for(spec), *topology_, parameters_, spec)) {
-    const Cost cost = predict(*topology_, build_all(priced, {&algorithm, codec}), parameters_);
-    if (!first && !codec_is_faster(cost, best.cost)) continue;
+    const Cost predicted = cost(priced, {&algorithm, codec}, parameters_);
+    if (!first && !codec_is_faster(predicted, best.cost)) continue;
     first = false;
-    best.cost = cost;
+    best.cost = predicted;
     best.codec = codec;
   }
   return best;

@@ -12,6 +12,7 @@
 #include "plan/builder.h"
 #include "plan/codec_choice.h"
 #include "plan/cost.h"
+#include "plan/estimate.h"
 #include "plan/plan.h"
 #include "plan/table.h"
 #include "topology/topology.h"
@@ -26,6 +27,7 @@ struct Algorithm {
   std::string (*why_not)(const Topology&, const Spec&);  // empty if applicable, but for a codec
   void (*build)(PlanBuilder&);
   bool rounds = false;  // can have a lossy codec; sums are rounded once on each way
+  Hops (*hops)(int islands) = [](int) { return Hops{}; };
 };
 const std::vector<Algorithm>& algorithms();
 
@@ -103,6 +105,8 @@ class Planner {
   Selection unpriced(const Spec& spec) const;
   Dtype priced_dtype(const Spec& spec) const;
   Candidate price(const Algorithm& algorithm, const Spec& spec) const;
+  // Of the plans of all ranks, or estimated from those of some.
+  Cost cost(const Spec& spec, const Selection& selection, const CostParameters& parameters) const;
   std::vector<Plan> build_all(const Spec& spec, const Selection& selection) const;
 
   std::shared_ptr<const Topology> topology_;

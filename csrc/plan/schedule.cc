@@ -7,8 +7,9 @@ namespace {
 
 IslandStep island_step(int index, const Step& step, const std::vector<int>& members) {
   const auto member = [&members](int rank) {
-    const auto found = std::find(members.begin(), members.end(), rank);
-    return found == members.end() ? -1 : static_cast<int>(found - members.begin());
+    const auto place = std::lower_bound(members.begin(), members.end(), rank);
+    const bool is_member = place != members.end() && *place == rank;
+    return is_member ? static_cast<int>(place - members.begin()) : -1;
   };
   IslandStep result{index, {}};
   for (const Piece& piece : step.pieces) {

@@ -24,27 +24,29 @@ void flat(PlanBuilder& builder) { share_own_blocks(builder, 0); }
 void hierarchical(PlanBuilder& builder) {
   const Topology& topology = builder.topology();
   const Spec& spec = builder.spec();
-  const int islands = static_cast<int>(topology.islands().size());
   const int64_t block_bytes = builder.input(0, spec.count).bytes();
   const std::vector<int> relays = relays_by_uplink(topology, block_bytes);
   const std::vector<Segment> cut = block_segments(topology, spec.count, spec.dtype);
   const int chunks = block_chunks(builder, cut.size(), relays);
-  std::vector<std::vector<Slots>> encoded(cut.size());  // by segment and island, at its owner
+  const int recorded = builder.divide(chunks, chunks, 1);
+  std::vector<OwnerSlots> encoded(cut.size(), OwnerSlots(builder));  // by segment
   for (size_t s = 0; builder.lossy() && s < cut.size(); ++s) {
     const int64_t room = largest_part(cut[s].count, chunks, spec.dtype);
-    for (int owner : cut[s].owners) encoded[s].emplace_back(builder, owner, room, chunks);
+    for (int island : builder.islands()) {
+      encoded[s].add(island, cut[s].owners[island], room, chunks);
+    }
   }
-  for (int island = 0; !builder.lossy() && island < islands; ++island) {
-    share_own_blocks(builder, island);
+  for (int island : builder.islands()) {
+    if (!builder.lossy()) share_own_blocks(builder, island);
   }
-  for (int chunk = 0; chunk < chunks; ++chunk) {
-    std::vector<std::vector<Piece>> shared(islands);
+  for (int chunk = 0; chunk < recorded; ++chunk) {
+    std::map<int, std::vector<Piece>> shared;  // by island
     for (size_t s = 0; s < cut.size(); ++s) {
       const Range piece = part_of(cut[s], chunk, chunks, spec.dtype);
       const int own = cut[s].block_of, own_island = topology.island_of(own);
       const bool rounded = builder.rounds(cut[s].owners, piece);
       const auto at = [&](int island) {
-        return rounded ? builder.encoded(encoded[s][island].at(chunk, piece.count)) : piece;
+        return rounded ? builder.encoded(encoded[s].at(island, chunk, piece.count)) : piece;
       };
       Range block = in(Space::input, piece, -own * block_bytes);
       if (rounded) {
@@ -58,8 +60,9 @@ void hierarchical(PlanBuilder& builder) {
         shared[own_island].push_back({.from = own, .source = piece, .target = piece});
       }
       const int relay = relays[own_island];
-      for (int shift = 0; shift < islands; ++shift) {
-        const int island = ((relay < 0 ? own_island : relay) + shift) % islands;
+      const bool sends =
+          builder.builds(own) || (relay >= 0 && builder.builds(cut[s].owners[relay]));
+      for (int island : islands_from(builder, relay < 0 ? own_island : relay, sends)) {
         if (island == own_island) continue;
         const int importer = cut[s].owners[island];
         const bool first = relay < 0 || island == relay;
@@ -69,9 +72,7 @@ void hierarchical(PlanBuilder& builder) {
         shared[island].push_back({.from = importer, .source = piece, .target = piece});
       }
     }
-    for (int island = 0; island < islands; ++island) {
-      builder.island_all_gather(island, shared[island]);
-    }
+    for (int island : builder.islands()) builder.island_all_gather(island, shared[island]);
   }
 }
 

@@ -1,3 +1,4 @@
+#include <map>
 #include <numeric>
 
 #include "plan/algorithms/algorithms.h"
@@ -8,7 +9,7 @@ namespace {
 
 // Scratch of the size of a segment: with a lossy codec for what an owner sends, and for the totals
 // that it receives for parts.
-int whole_lanes(const PlanBuilder& builder, const std::vector<int64_t>& shares) {
+int lanes_of_segments(const PlanBuilder& builder, const std::vector<int64_t>& shares) {
   if (!builder.lossy()) return 0;
   return shares.empty() ? 1 : 2;
 }
@@ -16,7 +17,7 @@ int whole_lanes(const PlanBuilder& builder, const std::vector<int64_t>& shares) 
 // The chunks of an all_reduce, whose owners receive islands - 1 messages of their share at a time.
 Chunks chunks_of(const PlanBuilder& builder, int64_t count, const std::vector<int64_t>& shares) {
   const auto lanes = static_cast<int64_t>(builder.topology().islands().size()) - 1;
-  const int64_t wholes = whole_lanes(builder, shares);
+  const int64_t wholes = lanes_of_segments(builder, shares);
   if (shares.empty()) return Chunks(builder, count, 1, lanes + wholes);
   int64_t parts = 0, largest = 0;
   for (size_t part = 0; part + 1 < shares.size(); ++part) {
@@ -26,40 +27,27 @@ Chunks chunks_of(const PlanBuilder& builder, int64_t count, const std::vector<in
   return Chunks(builder, count, parts, lanes * largest + wholes * shares.back(), shares.back());
 }
 
-// Scratch of the owners for all chunks with one cut.
-class Scratch {
- public:
-  Scratch(PlanBuilder& builder, const Chunks& chunks, int cut, const std::vector<int64_t>& shares)
-      : lanes_(static_cast<int>(builder.topology().islands().size()) - 1),
-        whole_lanes_(whole_lanes(builder, shares)) {
-    for (const Segment& segment : chunks.segments(cut)) {
-      std::vector<Slots>& slots = slots_.emplace_back();
-      if (!builder.builds_any(segment.owners)) continue;
-      for (size_t island = 0; island < segment.owners.size(); ++island) {
-        const int64_t whole = chunks.largest_piece(segment);
-        const int64_t room = shares.empty()
-                                 ? whole
-                                 : largest_share(whole, shares[island + 1] - shares[island],
-                                                 shares.back(), builder.spec().dtype);
-        for (int lane = 0; lane < lanes_ + whole_lanes_; ++lane) {
-          slots.emplace_back(builder, segment.owners[island], lane < lanes_ ? room : whole,
-                             chunks.number_with(cut));
-        }
-      }
+// Scratch of the owners of one segment, for all chunks with its cut.
+struct Scratch {
+  OwnerSlots messages;  // received ones
+  OwnerSlots wholes;    // of the size of the segment; see lanes_of_segments()
+
+  Scratch(PlanBuilder& builder, const Chunks& chunks, int cut, const Segment& segment,
+          const std::vector<int64_t>& shares)
+      : messages(builder), wholes(builder) {
+    const int lanes = static_cast<int>(segment.owners.size()) - 1;
+    const int whole_lanes = lanes_of_segments(builder, shares);
+    const int number = chunks.number_with(cut);
+    const int64_t whole = chunks.largest_piece(segment);
+    for (int island : builder.islands()) {
+      const int64_t room = shares.empty()
+                               ? whole
+                               : largest_share(whole, shares[island + 1] - shares[island],
+                                               shares.back(), builder.spec().dtype);
+      messages.add(island, segment.owners[island], room, number, lanes);
+      wholes.add(island, segment.owners[island], whole, number, whole_lanes);
     }
   }
-  // For the messages of a chunk. Concurrent messages have different lanes.
-  const Slots& message(size_t segment, int island, int lane) const {
-    return slots_[segment][island * (lanes_ + whole_lanes_) + lane];
-  }
-  // Of the size of the segment; see whole_lanes().
-  const Slots& whole(size_t segment, int island, int lane) const {
-    return message(segment, island, lanes_ + lane);
-  }
-
- private:
-  const int lanes_, whole_lanes_;
-  std::vector<std::vector<Slots>> slots_;  // by segment; by island and lane
 };
 
 // One segment of one chunk, ready to be combined across islands.
@@ -68,13 +56,23 @@ struct Exchange {
   const Segment& segment;
   int chunk;
   const std::vector<int64_t>& shares;  // ends of the parts that the islands reduce
-  std::vector<Range> partial;          // by island: the island's sum at its owner
-  Range target;                        // the total, at every owner
+  Range source, target;                // the total is for the target, at every owner
   const Scratch& scratch;
-  size_t index;  // of the segment
+  const std::vector<int>& order;  // of the islands in a ring
 
-  int islands() const { return static_cast<int>(partial.size()); }
+  int islands() const { return static_cast<int>(segment.owners.size()); }
   int owner(int island) const { return segment.owners[island]; }
+  bool builds(int island) const { return builder.builds(owner(island)); }
+  // Islands whose owners' steps are recorded.
+  std::vector<int> built() const {
+    std::vector<int> built = builder.islands();
+    std::erase_if(built, [this](int island) { return !builds(island); });
+    return built;
+  }
+  // The island's sum at its owner.
+  Range partial(int island) const {
+    return builder.topology().island(island).size() == 1 ? source : target;
+  }
   Range part(const Range& range, int index) const {
     return shares_of(range, shares[index], shares[index + 1], shares.back());
   }
@@ -84,13 +82,13 @@ struct Exchange {
     return in(memory.space, wanted, memory.offset - target.offset);
   }
   // A part of an island's sum, cut like the target.
-  Range partial_part(int island, int index) const { return place(partial[island], index); }
+  Range partial_part(int island, int index) const { return place(partial(island), index); }
   // Memory of an owner for a message of so many elements.
   Range received(int island, int lane, int64_t count) const {
-    return scratch.message(index, island, lane).at(chunk, count);
+    return scratch.messages.at(island, chunk, count, lane);
   }
   Range whole(int island, int lane) const {
-    return scratch.whole(index, island, lane).at(chunk, target.count);
+    return scratch.wholes.at(island, chunk, target.count, lane);
   }
 
   bool rounds(const Range& elements) const { return builder.rounds(segment.owners, elements); }
@@ -109,19 +107,23 @@ struct Exchange {
 void hierarchical(PlanBuilder& builder, const Range& source, const Range& target,
                   const std::vector<int64_t>& shares, void (*combine)(const Exchange&)) {
   const Topology& topology = builder.topology();
-  const int islands = static_cast<int>(topology.islands().size());
+  const std::vector<int> order = island_order(topology);
   const Chunks chunks = chunks_of(builder, source.count, shares);
-  std::vector<Scratch> scratch;  // by cut
-  for (int cut = 0; cut < chunks.cuts(); ++cut) scratch.emplace_back(builder, chunks, cut, shares);
+  std::vector<std::vector<Scratch>> scratch(chunks.cuts());  // by cut and segment
+  for (int cut = 0; cut < chunks.cuts(); ++cut) {
+    for (const Segment& segment : chunks.segments(cut)) {
+      scratch[cut].emplace_back(builder, chunks, cut, segment, shares);
+    }
+  }
   auto piece_of = [&](const Segment& segment, int chunk, const Range& buffer) {
     return in(buffer.space, chunks.piece(chunk, segment), buffer.offset);
   };
   pipeline(
-      chunks.number(),
+      chunks.divide(builder),
       [&](int chunk) {
         const int cut = chunks.cut_of(chunk);
         const std::vector<Segment>& segments = chunks.segments(cut);
-        for (int island = 0; island < islands; ++island) {
+        for (int island : builder.islands()) {
           if (topology.island(island).size() == 1) continue;
           std::vector<Piece> pieces;
           for (const Segment& segment : segments) {
@@ -133,23 +135,18 @@ void hierarchical(PlanBuilder& builder, const Range& source, const Range& target
         }
         for (size_t s = 0; s < segments.size(); ++s) {
           if (!builder.builds_any(segments[s].owners)) continue;
-          Exchange exchange{.builder = builder,
-                            .segment = segments[s],
-                            .chunk = chunk,
-                            .shares = shares,
-                            .partial = {},
-                            .target = piece_of(segments[s], chunk, target),
-                            .scratch = scratch[cut],
-                            .index = s};
-          for (int island = 0; island < islands; ++island) {
-            const bool alone = topology.island(island).size() == 1;
-            exchange.partial.push_back(piece_of(segments[s], chunk, alone ? source : target));
-          }
-          combine(exchange);
+          combine({.builder = builder,
+                   .segment = segments[s],
+                   .chunk = chunk,
+                   .shares = shares,
+                   .source = piece_of(segments[s], chunk, source),
+                   .target = piece_of(segments[s], chunk, target),
+                   .scratch = scratch[cut][s],
+                   .order = order});
         }
       },
       [&](int chunk) {
-        for (int island = 0; island < islands; ++island) {
+        for (int island : builder.islands()) {
           std::vector<Piece> pieces;
           for (const Segment& segment : chunks.segments(chunks.cut_of(chunk))) {
             const Range total = piece_of(segment, chunk, target);
@@ -163,68 +160,71 @@ void hierarchical(PlanBuilder& builder, const Range& source, const Range& target
 // Every owner sends its island's sum to all other owners. All of them add up in island order, so
 // they get the same bits. With a lossy codec an owner adds what it sends.
 void direct(const Exchange& e) {
-  const int k = e.islands();
   const bool rounded = e.rounds(e.target);
-  std::vector<Range> sums = e.partial;
-  for (int island = 0; rounded && island < k; ++island) {
-    sums[island] = e.builder.encoded(e.whole(island, 0));
-    e.encode(island, e.partial[island], sums[island], e.target);
+  const Shifts shifts(e.islands(), e.built());
+  const auto sum_of = [&](int island) {
+    return rounded ? e.builder.encoded(e.whole(island, 0)) : e.partial(island);
+  };
+  std::map<int, std::vector<Range>> sources;  // by island
+  for (int island : shifts.positions()) {
+    if (rounded) e.encode(island, e.partial(island), sum_of(island), e.target);
+    std::vector<Range>& sums = sources[island];
+    for (int from = 0; from < e.islands(); ++from) sums.push_back(sum_of(from));
   }
-  std::vector<std::vector<Range>> sources(k, sums);
-  for (int shift = 1; shift < k; ++shift) {
-    for (int from = 0; from < k; ++from) {
-      const int to = (from + shift) % k;
-      const Range received = e.received(to, shift - 1, e.target.count);
-      sources[to][from] = rounded ? e.builder.encoded(received) : received;
-      e.builder.transfer(e.owner(from), sums[from], e.owner(to), sources[to][from]);
+  for (int shift = 1; shift < e.islands(); ++shift) {
+    for (int from : shifts.senders(shift)) {
+      const int to = shifts.receiver(from, shift);
+      const Range memory = e.received(to, shift - 1, e.target.count);
+      const Range received = rounded ? e.builder.encoded(memory) : memory;
+      e.builder.transfer(e.owner(from), sum_of(from), e.owner(to), received);
+      if (e.builds(to)) sources[to][from] = received;
     }
   }
-  for (int island = 0; island < k; ++island) {
-    e.builder.reduce(e.owner(island), sources[island], e.target);
-  }
+  for (const auto& [island, sums] : sources) e.builder.reduce(e.owner(island), sums, e.target);
 }
 
 // Owner i adds up part i, in island order, and sends the total to the other owners. The sizes of
 // parts follow from the uplinks. A lossy codec rounds each sum on its way to the reducer, and the
 // total on its way back. The reducer uses the total that it sends.
 void scatter(const Exchange& e) {
-  const int k = e.islands();
-  std::vector<std::vector<Range>> sources(k);
-  std::vector<bool> rounded;  // by reducer
-  for (int reducer = 0; reducer < k; ++reducer) {
-    for (int from = 0; from < k; ++from) sources[reducer].push_back(e.partial_part(from, reducer));
-    rounded.push_back(e.rounds(e.part(e.target, reducer)));
+  const Shifts shifts(e.islands(), e.built());
+  const auto rounds = [&](int reducer) { return e.rounds(e.part(e.target, reducer)); };
+  std::map<int, std::vector<Range>> sources;  // by reducer
+  for (int reducer : shifts.positions()) {
+    std::vector<Range>& sums = sources[reducer];
+    for (int from = 0; from < e.islands(); ++from) sums.push_back(e.partial_part(from, reducer));
   }
-  for (int shift = 1; shift < k; ++shift) {
-    for (int from = 0; from < k; ++from) {
-      const int reducer = (from + shift) % k;
-      Range sent = sources[reducer][from];
+  for (int shift = 1; shift < e.islands(); ++shift) {
+    for (int from : shifts.senders(shift)) {
+      const int reducer = shifts.receiver(from, shift);
+      Range sent = e.partial_part(from, reducer);
       Range received = e.received(reducer, shift - 1, sent.count);
-      if (rounded[reducer]) {
+      if (rounds(reducer)) {
         const Range sum = sent;
         sent = e.encoded_part(from, 0, reducer);
         received = e.builder.encoded(received);
         e.encode(from, sum, sent, e.part(e.target, reducer));
       }
       e.builder.transfer(e.owner(from), sent, e.owner(reducer), received);
-      sources[reducer][from] = received;
+      if (e.builds(reducer)) sources[reducer][from] = received;
     }
   }
-  for (int reducer = 0; reducer < k; ++reducer) {
+  for (const auto& [reducer, sums] : sources) {
     const Range total = e.part(e.target, reducer);
-    e.builder.reduce(e.owner(reducer), sources[reducer], total);
-    if (!rounded[reducer]) continue;
+    e.builder.reduce(e.owner(reducer), sums, total);
+    if (!rounds(reducer)) continue;
     e.encode(reducer, total, e.encoded_part(reducer, 0, reducer), total);
     e.builder.decode(e.owner(reducer), e.encoded_part(reducer, 0, reducer), total);
   }
-  for (int shift = 1; shift < k; ++shift) {
-    for (int reducer = 0; reducer < k; ++reducer) {
-      const int to = (reducer + shift) % k;
+  for (int shift = 1; shift < e.islands(); ++shift) {
+    for (int reducer : shifts.senders(shift)) {
+      const int to = shifts.receiver(reducer, shift);
       const Range total = e.part(e.target, reducer);
-      const Range sent = rounded[reducer] ? e.encoded_part(reducer, 0, reducer) : total;
-      const Range received = rounded[reducer] ? e.encoded_part(to, 1, reducer) : total;
+      const bool rounded = rounds(reducer);
+      const Range sent = rounded ? e.encoded_part(reducer, 0, reducer) : total;
+      const Range received = rounded ? e.encoded_part(to, 1, reducer) : total;
       e.builder.transfer(e.owner(reducer), sent, e.owner(to), received);
-      if (rounded[reducer]) e.builder.decode(e.owner(to), received, total);
+      if (rounded) e.builder.decode(e.owner(to), received, total);
     }
   }
 }
@@ -233,10 +233,15 @@ void scatter(const Exchange& e) {
 // owner makes the total of a part, so all owners get the same bits.
 void ring(const Exchange& e) {
   const int k = e.islands();
-  const std::vector<int> order = island_order(e.builder.topology());
+  const std::vector<int>& order = e.order;
+  std::vector<int> built;
+  for (int position = 0; position < k; ++position) {
+    if (e.builds(order[position])) built.push_back(position);
+  }
+  const std::vector<int> senders = Shifts(k, built).senders(1);
   auto hop = [&](int position) { return std::pair(order[position], order[(position + 1) % k]); };
   for (int step = 0; step + 1 < k; ++step) {
-    for (int position = 0; position < k; ++position) {
+    for (int position : senders) {
       const auto [from, to] = hop(position);
       const int p = (position - step + k) % k;
       const Range total = e.part(e.target, p);
@@ -247,7 +252,7 @@ void ring(const Exchange& e) {
     }
   }
   for (int step = 0; step + 1 < k; ++step) {
-    for (int position = 0; position < k; ++position) {
+    for (int position : senders) {
       const auto [from, to] = hop(position);
       const Range total = e.part(e.target, (position + 1 - step + k) % k);
       e.builder.transfer(e.owner(from), total, e.owner(to), total);
@@ -291,10 +296,11 @@ std::vector<Algorithm> all_reduce_algorithms() {
        hierarchical_direct, true},
       {Collective::all_reduce, "hierarchical_scatter",
        "owners of a segment each total a part of it, then exchange totals", at_least_three_islands,
-       hierarchical_scatter, true},
+       hierarchical_scatter, true, [](int) { return Hops{2, 2}; }},
       {Collective::all_reduce, "hierarchical_ring",
        "island sums travel a ring of the owners of each segment, then the totals do",
-       at_least_three_islands, hierarchical_ring},
+       at_least_three_islands, hierarchical_ring, false,
+       [](int k) { return Hops{2 * (k - 1), 2 * (k - 1)}; }},
   };
 }
 

@@ -9,11 +9,16 @@ namespace {
 // predecessor[i]; the root's island has -1. `order` visits predecessors first.
 void hierarchical(PlanBuilder& builder, const std::vector<int>& order,
                   const std::vector<int>& predecessor) {
-  const Topology& topology = builder.topology();
   const Spec& spec = builder.spec();
   const Chunks chunks(builder, spec.count, 1, static_cast<int64_t>(order.size()));
-  for (int chunk = 0; chunk < chunks.number(); ++chunk) {
-    for (int island : order) {
+  const int recorded = chunks.divide(builder);
+  std::vector<int> visited = order;
+  std::erase_if(visited, [&](int island) {
+    const int before = predecessor[island];
+    return !builder.builds_island(island) && !(before >= 0 && builder.builds_island(before));
+  });
+  for (int chunk = 0; chunk < recorded; ++chunk) {
+    for (int island : visited) {
       std::vector<Piece> pieces;
       for (const Segment& segment : chunks.segments(chunks.cut_of(chunk))) {
         const Range piece = chunks.piece(chunk, segment);
@@ -69,7 +74,7 @@ std::vector<Algorithm> broadcast_algorithms() {
        "the root's island sends each segment to every island", at_least_two_islands,
        hierarchical_direct},
       {Collective::broadcast, "hierarchical_chain", "each island passes segments on to the next",
-       at_least_three_islands, hierarchical_chain},
+       at_least_three_islands, hierarchical_chain, false, [](int k) { return Hops{k - 1, 1}; }},
   };
 }
 

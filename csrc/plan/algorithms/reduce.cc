@@ -14,6 +14,13 @@ class Reduction {
         order_(std::move(order)),
         successor_(std::move(successor)),
         chunks_(builder, spec_.count, 1, static_cast<int64_t>(order_.size()) + builder.lossy()) {
+    for (int to : successor_) {
+      if (to >= 0) ++senders_[to];
+    }
+    std::erase_if(visited_, [this](int island) {
+      const int to = successor_[island];
+      return !builder_.builds_island(island) && !(to >= 0 && builder_.builds_island(to));
+    });
     for (int cut = 0; cut < chunks_.cuts(); ++cut) {
       scratch_.emplace_back();
       for (const Segment& segment : chunks_.segments(cut)) reserve(cut, segment);
@@ -22,20 +29,20 @@ class Reduction {
 
   void build() {
     pipeline(
-        chunks_.number(),
+        chunks_.divide(builder_),
         [this](int chunk) {
-          for (int island : order_) reduce_scatter(island, chunk);
+          for (int island : builder_.islands()) reduce_scatter(island, chunk);
           for (size_t s = 0; s < segments(chunk).size(); ++s) combine(at(chunk, s));
         },
         [this](int chunk) { pass_to_root(chunk); });
   }
 
  private:
-  // Scratch of the owners of one segment, by island.
+  // Scratch of the owners of one segment.
   struct Scratch {
-    std::vector<Slots> sums;                   // the island's own sum
-    std::vector<std::vector<Slots>> received;  // sums from other islands
-    std::vector<Slots> encoded;                // with a codec, by islands that send
+    OwnerSlots sums;      // the island's own sum
+    OwnerSlots received;  // sums from other islands, in lanes
+    OwnerSlots encoded;   // with a codec, at islands that send
   };
   // One segment of one chunk.
   struct Place {
@@ -48,14 +55,13 @@ class Reduction {
   void reserve(int cut, const Segment& segment) {
     const int chunks = chunks_.number_with(cut);
     const int64_t room = chunks_.largest_piece(segment);
-    Scratch scratch{{}, std::vector<std::vector<Slots>>(order_.size()), {}};
-    for (size_t island = 0; island < order_.size(); ++island) {
-      scratch.sums.emplace_back(builder_, segment.owners[island], room, chunks);
-      if (successor_[island] < 0) continue;
-      const int to = successor_[island];
-      scratch.received[to].emplace_back(builder_, segment.owners[to], room, chunks);
-      if (builder_.lossy()) {
-        scratch.encoded.emplace_back(builder_, segment.owners[island], room, chunks);
+    Scratch scratch{OwnerSlots(builder_), OwnerSlots(builder_), OwnerSlots(builder_)};
+    for (int island : builder_.islands()) {
+      const int owner = segment.owners[island];
+      scratch.sums.add(island, owner, room, chunks);
+      scratch.received.add(island, owner, room, chunks, senders_[island]);
+      if (builder_.lossy() && successor_[island] >= 0) {
+        scratch.encoded.add(island, owner, room, chunks);
       }
     }
     scratch_[cut].push_back(std::move(scratch));
@@ -75,16 +81,15 @@ class Reduction {
   Range own(const Place& place, int island) const {
     if (topology_.island(island).size() == 1) return in(Space::input, place.piece);
     if (place.owners[island] == spec_.root) return place.piece;
-    return place.scratch.sums[island].at(place.chunk, place.piece.count);
+    return place.scratch.sums.at(island, place.chunk, place.piece.count);
   }
 
   // The sum of the island's own sum and the received ones, at the owner.
   Range total(const Place& place, int island) const {
     if (place.owners[island] == spec_.root) return place.piece;
-    const std::vector<Slots>& received = place.scratch.received[island];
     // Encoded elements are not replaced by their sum.
-    if (received.empty() || builder_.lossy()) return own(place, island);
-    return received[0].at(place.chunk, place.piece.count);
+    if (senders_[island] == 0 || builder_.lossy()) return own(place, island);
+    return place.scratch.received.at(island, place.chunk, place.piece.count);
   }
 
   void reduce_scatter(int island, int chunk) {
@@ -107,9 +112,7 @@ class Reduction {
       builder_.transfer(owner, sum, to, target);
       return target;
     }
-    const auto rank = std::count_if(successor_.begin(), successor_.begin() + island,
-                                    [](int next) { return next >= 0; });
-    const Range out = builder_.encoded(place.scratch.encoded[rank].at(place.chunk, sum.count));
+    const Range out = builder_.encoded(place.scratch.encoded.at(island, place.chunk, sum.count));
     const Range in = builder_.encoded(target);
     builder_.encode(owner, sum, out, place.piece);
     builder_.transfer(owner, out, to, in);
@@ -117,15 +120,16 @@ class Reduction {
   }
 
   void combine(const Place& place) {
-    std::vector<std::vector<Range>> sources(order_.size());
-    for (int island : order_) {
+    std::map<int, std::vector<Range>> sources;  // by island
+    for (int island : visited_) {
       const int owner = place.owners[island];
       sources[island].push_back(own(place, island));
       builder_.reduce(owner, sources[island], total(place, island));
       const int to = successor_[island];
       if (to < 0) continue;
-      const Slots& received = place.scratch.received[to][sources[to].size()];
-      sources[to].push_back(send(place, island, received.at(place.chunk, place.piece.count)));
+      const auto lane = static_cast<int>(sources[to].size());
+      const Range received = place.scratch.received.at(to, place.chunk, place.piece.count, lane);
+      sources[to].push_back(send(place, island, received));
     }
   }
 
@@ -146,6 +150,8 @@ class Reduction {
   const Topology& topology_ = builder_.topology();
   const Spec& spec_ = builder_.spec();
   const std::vector<int> order_, successor_;
+  std::vector<int> senders_ = std::vector<int>(order_.size());  // by island: their number
+  std::vector<int> visited_ = order_;  // islands that exchange messages with the builder's
   const Chunks chunks_;
   std::vector<std::vector<Scratch>> scratch_;  // by cut and segment
 };
@@ -186,7 +192,7 @@ std::vector<Algorithm> reduce_algorithms() {
       {Collective::reduce, "hierarchical_direct",
        "every island sends its sums to the root's island", any, hierarchical_direct, true},
       {Collective::reduce, "hierarchical_chain", "sums pass from island to island to the root's",
-       at_least_three_islands, hierarchical_chain},
+       at_least_three_islands, hierarchical_chain, false, [](int k) { return Hops{k - 1, 1}; }},
   };
 }
 

@@ -1,6 +1,7 @@
 #include "plan/algorithms/segments.h"
 
 #include <numeric>
+#include <stdexcept>
 #include <tuple>
 
 #include "plan/cost.h"
@@ -128,7 +129,13 @@ int64_t least_message(const Topology& topology) {
   return least == INT64_MAX ? floor : std::max(floor, least);
 }
 
-// `bounded`: the number of chunks that scratch needs. `shortest`: the least bytes of one of several
+// The least number of chunks that a rank has scratch for: it keeps `bytes` of a buffer in one
+// chunk, and kSlots of more chunks at a time.
+int64_t bounded_chunks(__int128 bytes) {
+  return bytes <= kMostScratch ? 1 : static_cast<int64_t>(bytes * kSlots / kMostScratch) + 1;
+}
+
+// `bounded`: see bounded_chunks(). `shortest`: the least bytes of one of several
 // chunks.
 int chunk_count(const Topology& topology, int64_t bytes, int64_t bounded, int64_t shortest) {
   const int64_t least = std::max(kChunkBytes, shortest);
@@ -185,8 +192,10 @@ std::vector<Segment> block_segments(const Topology& topology, int64_t count, Dty
     std::vector<int64_t> cuts = {0, count};
     for (int island = 0; island < islands; ++island) {
       if (island == own_island) continue;
-      for (int64_t end : shards[island].ends) {
-        cuts.push_back(std::clamp<int64_t>(end - passed[island], 0, count));
+      const std::vector<int64_t>& ends = shards[island].ends;
+      auto end = std::upper_bound(ends.begin(), ends.end(), passed[island]);
+      for (; end != ends.end() && *end < passed[island] + count; ++end) {
+        cuts.push_back(*end - passed[island]);
       }
     }
     keep_unique(cuts);
@@ -238,14 +247,14 @@ int block_chunks(const PlanBuilder& builder, size_t segments, const std::vector<
     blocks = std::max(blocks, kept);
   }
   const int chunks = chunk_count(topology, block * topology.size(),
-                                 scaled(block, blocks * kSlots, kMostScratch) + 1,
+                                 bounded_chunks(static_cast<__int128>(block) * blocks),
                                  static_cast<int64_t>(segments) * least_message(topology));
   const bool relayed = std::any_of(relays.begin(), relays.end(), [](int r) { return r >= 0; });
   return relayed ? std::max(chunks, kRelayedChunks) : chunks;
 }
 
 Chunks::Chunks(const PlanBuilder& builder, int64_t count, int64_t parts, int64_t kept, int64_t of)
-    : dtype_(builder.spec().dtype), in_parts_(builder.spec().feedback) {
+    : dtype_(builder.spec().dtype), count_(count), in_parts_(builder.spec().feedback) {
   const Topology& topology = builder.topology();
   const int64_t bytes = count * static_cast<int64_t>(size_of(dtype_));
   const std::vector<Segment> whole = segments_of(topology, count, dtype_);
@@ -253,8 +262,7 @@ Chunks::Chunks(const PlanBuilder& builder, int64_t count, int64_t parts, int64_t
   for (const std::vector<int>& members : topology.islands()) {
     shard = std::max(shard, largest_shard(topology, members, bytes));
   }
-  const int64_t scratch = scaled(shard, kept, of);
-  number_ = chunk_count(topology, bytes, scaled(scratch, kSlots, kMostScratch) + 1,
+  number_ = chunk_count(topology, bytes, bounded_chunks(static_cast<__int128>(shard) * kept / of),
                         static_cast<int64_t>(whole.size()) * parts * least_message(topology));
   if (in_parts_ || number_ == 1) {
     segments_.push_back(whole);
@@ -284,9 +292,44 @@ int64_t largest_share(int64_t count, int64_t shares, int64_t of, Dtype dtype) {
   return std::min(count, scaled(count, shares, of) + 1 + line_count(dtype));
 }
 
-Slots::Slots(PlanBuilder& builder, int rank, int64_t count, int chunks)
+Slots::Slots(PlanBuilder& builder, int rank, int64_t count, int chunks, int lanes)
     : slots_(std::min(chunks, kSlots)), size_(round_up(count, line_count(builder.spec().dtype))) {
-  room_ = builder.scratch(rank, slots_ * size_);
+  room_ = builder.scratch(rank, lanes * slots_ * size_);
+}
+
+void OwnerSlots::add(int island, int owner, int64_t count, int chunks, int lanes) {
+  slots_.try_emplace(island, *builder_, owner, count, chunks, lanes);
+}
+
+Range OwnerSlots::at(int island, int chunk, int64_t count, int lane) const {
+  const auto slots = slots_.find(island);
+  if (slots != slots_.end()) return slots->second.at(chunk, count, lane);
+  if (builder_->builds_island(island)) {
+    throw std::logic_error("expected add() of slots for island " + std::to_string(island));
+  }
+  return {Space::scratch, 0, count, builder_->spec().dtype};
+}
+
+std::vector<int> islands_from(const PlanBuilder& builder, int first, bool all) {
+  std::vector<int> islands = builder.islands();
+  if (all) {
+    islands.resize(builder.topology().islands().size());
+    std::iota(islands.begin(), islands.end(), 0);
+  }
+  std::rotate(islands.begin(), std::lower_bound(islands.begin(), islands.end(), first),
+              islands.end());
+  return islands;
+}
+
+std::vector<int> Shifts::senders(int shift) const {
+  std::vector<int> senders;
+  for (int position : positions_) {
+    senders.push_back(position);
+    senders.push_back((position - shift + n_) % n_);
+  }
+  std::sort(senders.begin(), senders.end());
+  senders.erase(std::unique(senders.begin(), senders.end()), senders.end());
+  return senders;
 }
 
 std::vector<int64_t> shares_by_uplink(const Topology& topology) {

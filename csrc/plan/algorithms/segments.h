@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "plan/builder.h"
@@ -28,6 +29,12 @@ class Chunks {
   Chunks(const PlanBuilder& builder, int64_t count, int64_t parts, int64_t kept, int64_t of = 1);
 
   int number() const { return number_; }
+  // Tells the builder; returns the number of chunks to record.
+  int divide(PlanBuilder& builder) const {
+    const bool by_length = number_ > 1 && length_ > 0;
+    return by_length ? builder.divide(number_, count_, length_)
+                     : builder.divide(number_, number_, 1);
+  }
   int cuts() const { return static_cast<int>(segments_.size()); }
   int cut_of(int chunk) const { return chunk + 1 < number_ ? 0 : cuts() - 1; }
   int number_with(int cut) const { return cuts() == 1 ? number_ : cut == 0 ? number_ - 1 : 1; }
@@ -38,6 +45,7 @@ class Chunks {
 
  private:
   Dtype dtype_;
+  int64_t count_;  // elements of the buffer
   bool in_parts_;  // of the segments of the whole buffer
   int number_;
   int64_t length_ = 0;                          // of a chunk, in elements
@@ -88,17 +96,47 @@ inline int64_t largest_part(int64_t count, int parts, Dtype dtype) {
   return largest_share(count, 1, parts, dtype);
 }
 
-// Scratch of one rank for chunks in flight: `count` elements in each of kSlots slots. Fewer chunks
-// have a slot each.
+// Scratch of one rank for chunks in flight: `count` elements in each of kSlots slots, in each lane.
+// Fewer chunks have a slot each. Concurrent messages have different lanes.
 class Slots {
  public:
-  Slots(PlanBuilder& builder, int rank, int64_t count, int chunks);
-  Range at(int chunk, int64_t count) const { return room_.part(chunk % slots_ * size_, count); }
+  Slots(PlanBuilder& builder, int rank, int64_t count, int chunks, int lanes = 1);
+  Range at(int chunk, int64_t count, int lane = 0) const {
+    return room_.part((int64_t{lane} * slots_ + chunk % slots_) * size_, count);
+  }
 
  private:
   int slots_;
   int64_t size_;  // elements of a slot
   Range room_;
+};
+
+// Slots of the owners of a segment in the builder's islands. What other owners get has no place.
+class OwnerSlots {
+ public:
+  explicit OwnerSlots(PlanBuilder& builder) : builder_(&builder) {}
+  void add(int island, int owner, int64_t count, int chunks, int lanes = 1);
+  Range at(int island, int chunk, int64_t count, int lane = 0) const;
+
+ private:
+  PlanBuilder* builder_;
+  std::map<int, Slots> slots_;
+};
+
+// Islands first, first + 1, ...: all, or those of the builder's ranks.
+std::vector<int> islands_from(const PlanBuilder& builder, int first, bool all);
+
+// Messages from position i to position i + shift of n in a ring, to or from some positions.
+class Shifts {
+ public:
+  Shifts(int n, std::vector<int> positions) : n_(n), positions_(std::move(positions)) {}
+  const std::vector<int>& positions() const { return positions_; }
+  std::vector<int> senders(int shift) const;  // ascending
+  int receiver(int sender, int shift) const { return (sender + shift) % n_; }
+
+ private:
+  int n_;
+  std::vector<int> positions_;
 };
 
 // The shares of an exchange that the k >= 3 islands reduce, as 0 and the end of each share. The

@@ -1,0 +1,251 @@
+#include "plan/estimate.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <map>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "plan/step_cost.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr size_t kMostClasses = 16;
+// Some members of an island have nothing of a buffer with fewer bytes for each: see kShardBytes of
+// algorithms/segments.cc.
+constexpr int64_t kShort = 1024;
+
+// ns of the steps of one rank for the first chunk.
+struct RankLoad {
+  std::array<int64_t, StepCost::kParts> parts{};
+  int64_t once = 0;                 // island steps beside the chunks: no message depends on them
+  int64_t island = 0;               // island steps, copies and reductions, without `once`
+  int64_t alone = 0;                // steps of the rank alone
+  int64_t kernel_latency = 0;       // of its slowest step in device memory
+  int64_t copy_latency = 0;         // of its slowest copy between device memory and staging
+  int64_t out = 0, in = 0;          // at the NICs of its host
+  int64_t sends = 0, receives = 0;  // to issue its messages with other hosts
+  int64_t gap = 0;                  // of these messages, the longest between two
+  int64_t link_latency = 0;         // of its slowest message
+  int64_t message_bytes = 0;        // of its longest message with another host
+  int64_t bytes_out = 0;
+
+  RankLoad(const Topology& topology, const StepCost& cost, const Plan& plan) {
+    std::vector<bool> joined(plan.steps.size());  // with other steps
+    for (size_t i = 0; i < plan.steps.size(); ++i) {
+      joined[i] = joined[i] || !plan.steps[i].after.empty();
+      for (int before : plan.steps[i].after) joined[before] = true;
+    }
+    for (size_t i = 0; i < plan.steps.size(); ++i) {
+      const Step& step = plan.steps[i];
+      if (step.in_island()) {
+        add_island(joined[i], topology.native(plan.rank) ? StepCost::device : StepCost::core,
+                   cost.island(step, plan.rank));
+      } else if (step.is_message()) {
+        add_message(cost, plan.rank, step);
+      } else {
+        add_alone(cost.local(step, plan.rank));
+      }
+    }
+  }
+
+  // ns of all parts, one after the other.
+  int64_t serial() const { return std::accumulate(parts.begin(), parts.end(), int64_t{0}); }
+  int64_t issue() const { return sends + receives; }
+  int64_t busiest() const {
+    return std::max(issue(), *std::max_element(parts.begin(), parts.end()));
+  }
+
+ private:
+  void add_island(bool joined, StepCost::Part part, int64_t length) {
+    if (!joined) {
+      once += length;
+      return;
+    }
+    parts[part] += length;
+    island += length;
+  }
+
+  void add_message(const StepCost& cost, int rank, const Step& step) {
+    const bool is_send = step.kind->sends;
+    const int from = is_send ? rank : step.peer, to = is_send ? step.peer : rank;
+    const StepCost::Message message = cost.message(from, to, step.message());
+    if (message.between_hosts) {
+      const int64_t issued = cost.gap(rank, step.peer);
+      gap = std::max(gap, issued);
+      (is_send ? sends : receives) += issued;
+      (is_send ? out : in) += is_send ? message.out : message.in;
+      bytes_out += is_send ? message.bytes : 0;
+      message_bytes = std::max(message_bytes, message.bytes);
+      link_latency = std::max(link_latency, message.latency + cost.overhead());
+    } else {
+      parts[is_send ? message.out_part : message.in_part] += is_send ? message.out : message.in;
+      link_latency = std::max(link_latency, message.latency);
+    }
+  }
+
+  void add_alone(const StepCost::Use& use) {
+    parts[use.part] += use.length;
+    alone += use.length;
+    if (use.part == StepCost::core || use.part == StepCost::device) {
+      island += use.length + use.latency;
+      kernel_latency = std::max(kernel_latency, use.latency);
+    } else {
+      copy_latency = std::max(copy_latency, use.latency);
+    }
+  }
+};
+
+// What the ranks of one host send and receive between islands for the first chunk, in ns.
+struct HostTraffic {
+  int64_t out = 0, in = 0, bytes_out = 0;  // at its NICs
+  int64_t issue = 0;                       // of the messages of its busiest rank
+  int64_t paired = 0;                      // of these, sends with a receive each
+  int64_t gap = 0, link_latency = 0, kernel_latency = 0, copy_latency = 0;
+  int64_t ranks = 0;  // with messages
+
+  void add(const RankLoad& load, int64_t number) {
+    out += number * load.out;
+    in += number * load.in;
+    bytes_out += number * load.bytes_out;
+    issue = std::max(issue, load.issue());
+    paired = std::max(paired, 2 * std::min(load.sends, load.receives));
+    gap = std::max(gap, load.gap);
+    link_latency = std::max(link_latency, load.link_latency);
+    kernel_latency = std::max(kernel_latency, load.kernel_latency);
+    copy_latency = std::max(copy_latency, load.copy_latency);
+    if (load.issue() > 0) ranks += number;
+  }
+  int64_t nics() const { return std::max(out, in); }
+
+  // The messages of a rank go in `hops` phases, each after the messages of the one before.
+  int64_t time(int64_t hops) const {
+    // All ranks issue the messages of the first phase at once, sends first. So the last rank sends
+    // only when it has posted its receives.
+    const int64_t waiting = std::max<int64_t>(0, paired - 2 * hops * gap) / hops;
+    const int64_t phase = std::max(issue, nics() + waiting) / hops;
+    // While the last message of one rank is under way, the other ranks use the NICs.
+    const int64_t of_rank = phase / std::max<int64_t>(1, ranks) + link_latency + kernel_latency;
+    return (hops - 1) * std::max(phase, of_rank) + phase + link_latency + kernel_latency +
+           2 * copy_latency;
+  }
+};
+
+// What plans and prices depend on, and the roles of a host in them. Rates are exact, or powers of
+// two.
+std::vector<int64_t> facts_of(const Topology& topology, const StepCost& cost, int host,
+                              bool exact) {
+  int64_t rate = cost.host_bandwidth(host);
+  if (!exact) rate = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(rate)));
+  std::vector<int64_t> facts = {rate, topology.processors(host)};
+  for (int rank : topology.hosts()[host]) {
+    const RankInfo& info = topology.rank(rank);
+    const std::vector<int>& members = topology.island(topology.island_of(rank));
+    int64_t fabrics = 0;
+    for (const Nic& nic : info.nics) fabrics |= int64_t{1} << static_cast<int>(nic.fabric);
+    facts.insert(facts.end(),
+                 {std::ssize(members), topology.native(rank), info.kernels, fabrics,
+                  topology.stages_between_islands(rank, INT64_MAX - 1), info.direct_bytes});
+    // The middle member has all that an island has of a short buffer.
+    facts.push_back(!topology.same_host(members.front(), members.back()) &&
+                    members[(members.size() - 1) / 2] == rank);
+  }
+  return facts;
+}
+
+struct HostClass {
+  int first, last, slowest;
+};
+
+std::vector<HostClass> classes_of(const Topology& topology, const StepCost& cost, bool exact) {
+  std::map<std::vector<int64_t>, HostClass> classes;
+  for (int host = 0; host < static_cast<int>(topology.hosts().size()); ++host) {
+    HostClass& known =
+        classes.try_emplace(facts_of(topology, cost, host, exact), HostClass{host, host, host})
+            .first->second;
+    known.last = host;
+    if (cost.host_bandwidth(host) < cost.host_bandwidth(known.slowest)) known.slowest = host;
+  }
+  std::vector<HostClass> all;
+  for (const auto& [facts, known] : classes) all.push_back(known);
+  std::stable_sort(all.begin(), all.end(), [&](const HostClass& a, const HostClass& b) {
+    return cost.host_bandwidth(a.slowest) < cost.host_bandwidth(b.slowest);
+  });
+  return all;
+}
+
+}  // namespace
+
+std::vector<Representative> representatives_of(const Topology& topology, const Spec& spec,
+                                               const CostParameters& parameters) {
+  const StepCost cost(topology, parameters);
+  std::vector<HostClass> classes = classes_of(topology, cost, true);
+  if (classes.size() > kMostClasses) classes = classes_of(topology, cost, false);
+  if (classes.size() > kMostClasses) classes.resize(kMostClasses);  // the slowest ones
+  std::set<int> hosts = {topology.host_of(spec.root)};
+  for (const HostClass& some : classes) hosts.insert({some.first, some.last, some.slowest});
+  const int64_t bytes = largest_buffer(spec, topology.size());
+  std::vector<Representative> representatives;
+  for (int host : hosts) {
+    std::map<int, std::vector<int>> members;  // of the host, by island
+    for (int rank : topology.hosts()[host]) members[topology.island_of(rank)].push_back(rank);
+    for (const auto& [island, ranks] : members) {
+      // The first, the last, the middle member of the island and the root have roles of their own.
+      const std::vector<int>& all = topology.island(island);
+      std::set<int> special = {ranks.front(), ranks.back(), all[(all.size() - 1) / 2], spec.root};
+      if (bytes < kShort * std::ssize(all)) special.insert(ranks.begin(), ranks.end());
+      std::vector<int> others;
+      for (int rank : ranks) {
+        if (special.contains(rank)) {
+          representatives.push_back({rank, 1});
+        } else {
+          others.push_back(rank);
+        }
+      }
+      if (!others.empty()) representatives.push_back({others[0], std::ssize(others)});
+    }
+  }
+  return representatives;
+}
+
+Cost estimate(const Topology& topology, const std::vector<Plan>& plans,
+              const std::vector<Representative>& representatives, const Division& division,
+              const Hops& hops, const CostParameters& parameters) {
+  const StepCost step_cost(topology, parameters);
+  const auto of_all = [&](int64_t of_chunk) {
+    return static_cast<int64_t>(static_cast<__int128>(of_chunk) * division.whole / division.first);
+  };
+  Cost cost;
+  int64_t serial = 0, busiest = 0, passing = 0, occupied = 0;
+  std::map<int, HostTraffic> traffic;  // by host
+  for (size_t i = 0; i < plans.size(); ++i) {
+    const RankLoad load(topology, step_cost, plans[i]);
+    serial = std::max(serial, load.serial());
+    busiest = std::max(busiest, load.busiest());
+    occupied = std::max(occupied, load.once + of_all(load.island));
+    // A message on its way through other ranks.
+    const int64_t hop = step_cost.mean_hop(load.message_bytes) + load.alone;
+    passing = std::max(passing, hop * (hops.in_a_row - hops.own));
+    traffic[topology.host_of(plans[i].rank)].add(load, representatives[i].ranks);
+    cost.staging = std::max(
+        {cost.staging, load.parts[StepCost::to_staging], load.parts[StepCost::from_staging]});
+  }
+  int64_t crossing = 0;
+  for (const auto& [host, messages] : traffic) {
+    crossing = std::max(crossing, messages.time(hops.own));
+    cost.bridge = std::max(cost.bridge, messages.nics());
+    cost.bridge_bytes = std::max(cost.bridge_bytes, messages.bytes_out);
+  }
+  busiest = std::max(busiest, cost.bridge);
+  cost.island = occupied;
+  cost.staging = of_all(cost.staging);
+  cost.bridge = of_all(cost.bridge);
+  cost.bridge_bytes = of_all(cost.bridge_bytes);
+  cost.total = std::max(occupied, serial + crossing + passing + of_all(busiest) - busiest);
+  return cost;
+}
+
+}  // namespace hetcomm
