@@ -28,7 +28,13 @@ CALLS = 6
 # Ranks of a letter share a host: equal and unequal sizes, in order and mixed.
 LAYOUTS = ("aaaa", "abbaba", "cabbac", "abcdab", "bccccc", "abacdaa")
 IN_ISLAND_ORDER = ("hierarchical_direct", "hierarchical_scatter")
-ALGORITHMS = ("auto", "hierarchical_ring", *IN_ISLAND_ORDER)
+ALGORITHMS = (
+    "auto",
+    "hierarchical_ring",
+    "hierarchical_doubling",
+    "hierarchical_halving",
+    *IN_ISLAND_ORDER,
+)
 
 Make = Callable[[int], np.ndarray]
 
@@ -104,13 +110,17 @@ def results(hosts: str, seed: str, timing: int) -> list[list[bytes]]:
     return results_of(run_ranks(hosts, program))
 
 
+def algorithms_for(hosts: str) -> tuple[str, ...]:
+    islands = len(set(hosts))
+    if islands <= 2:
+        return ("auto",)  # only one applies
+    halves = islands & (islands - 1) == 0
+    return tuple(name for name in ALGORITHMS if halves or name != "hierarchical_halving")
+
+
 @pytest.mark.parametrize(
     ("hosts", "algorithm"),
-    [
-        (hosts, algorithm)
-        for hosts in LAYOUTS
-        for algorithm in (ALGORITHMS if len(set(hosts)) > 2 else ["auto"])  # only one applies
-    ],
+    [(hosts, algorithm) for hosts in LAYOUTS for algorithm in algorithms_for(hosts)],
 )
 def test_bits_are_equal_on_every_rank_and_at_any_timing(
     hosts: str, algorithm: str, monkeypatch: pytest.MonkeyPatch

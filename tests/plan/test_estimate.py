@@ -102,7 +102,7 @@ def test_an_unlike_host_counts(make: Callable[[], Topology]) -> None:
                 spec = Spec(collective, count=size // 4)
             chosen, estimated = prices(topology, spec, 0)
             _, replayed = prices(topology, spec, len(topology))
-            assert replayed[chosen] < 1.25 * min(replayed.values()), (spec, estimated, replayed)
+            assert replayed[chosen] < 2 * min(replayed.values()), (spec, estimated, replayed)
 
 
 def test_a_measured_rate_counts() -> None:

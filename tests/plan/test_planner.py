@@ -1,5 +1,6 @@
 """Plans have the structure that docs/algorithms.md promises, and all ranks derive the same plan."""
 
+import itertools
 import random
 from collections import Counter
 
@@ -67,14 +68,23 @@ def test_all_reduce_sends_the_documented_bytes(case: tuple[Topology, int]) -> No
         spec = Spec(Collective.all_reduce, count=count, in_place=in_place)
         for algorithm in applicable(spec, topology):
             sent, received = wire_counts(topology, plans_for(topology, spec, algorithm.name))
+            places = 1 << (k.bit_length() - 1)
             if algorithm.name == "hierarchical_direct":
                 assert sent == received == [(k - 1) * count] * k
+            elif algorithm.name == "hierarchical_doubling":
+                rounds = places.bit_length() - 1
+                assert sum(sent) == (places * rounds + 2 * (k - places)) * count
             else:
                 assert sum(sent) == sum(received) == (0 if k == 1 else 2 * (k - 1) * count)
 
 
-@pytest.mark.parametrize("algorithm", ["hierarchical_scatter", "hierarchical_ring"])
-@pytest.mark.parametrize("k", [3, 4, 8])
+@pytest.mark.parametrize(
+    ("algorithm", "k"),
+    [
+        *itertools.product(["hierarchical_scatter", "hierarchical_ring"], [3, 4, 8]),
+        *itertools.product(["hierarchical_halving"], [4, 8, 16]),
+    ],
+)
 def test_bandwidth_optimal_all_reduce_loads_all_islands_alike(algorithm: str, k: int) -> None:
     count = 24 * MI
     spec = Spec(Collective.all_reduce, count=count)
@@ -131,6 +141,9 @@ def test_rooted_collectives_cross_once(case: tuple[Topology, int]) -> None:
                 assert inward[i] == (len(islands[i]) * count if blocks else count)
             if algorithm.name == "hierarchical_chain":
                 assert all(elements in (0, count) for elements in outward)
+            elif algorithm.name == "hierarchical_tree":
+                assert outward[home] == (len(islands) - 1).bit_length() * count
+                assert sum(outward) == sum(inward)
             else:
                 assert outward[home] == sum(inward)
 

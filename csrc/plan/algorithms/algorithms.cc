@@ -1,5 +1,7 @@
 #include "plan/algorithms/algorithms.h"
 
+#include <bit>
+
 namespace hetcomm {
 
 std::string any(const Topology&, const Spec&) { return ""; }
@@ -17,6 +19,19 @@ std::string at_least_two_islands(const Topology& topology, const Spec&) {
 std::string at_least_three_islands(const Topology& topology, const Spec&) {
   if (topology.islands().size() >= 3) return "";
   return "needs three islands or more; there are " + std::to_string(topology.islands().size());
+}
+
+std::string power_of_two(const Topology& topology, const Spec& spec) {
+  if (!std::has_single_bit(topology.islands().size())) {
+    return "needs a power of two of islands; there are " +
+           std::to_string(topology.islands().size());
+  }
+  return at_least_three_islands(topology, spec);
+}
+
+Hops tree_hops(int islands) {
+  const int depth = static_cast<int>(std::bit_width(static_cast<unsigned>(islands))) - 1;
+  return {depth, depth};
 }
 
 const std::vector<Algorithm>& algorithms() {

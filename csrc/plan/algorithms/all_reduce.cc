@@ -2,24 +2,18 @@
 #include <numeric>
 
 #include "plan/algorithms/algorithms.h"
-#include "plan/algorithms/segments.h"
+#include "plan/algorithms/exchange.h"
 
 namespace hetcomm {
 namespace {
 
-// Scratch of the size of a segment: with a lossy codec for what an owner sends, and for the totals
-// that it receives for parts.
-int lanes_of_segments(const PlanBuilder& builder, const std::vector<int64_t>& shares) {
-  if (!builder.lossy()) return 0;
-  return shares.empty() ? 1 : 2;
-}
-
-// The chunks of an all_reduce, whose owners receive islands - 1 messages of their share at a time.
-Chunks chunks_of(const PlanBuilder& builder, int64_t count, const std::vector<int64_t>& shares) {
-  const auto lanes = static_cast<int64_t>(builder.topology().islands().size()) - 1;
+// The chunks of an all_reduce, whose owners receive `lanes` messages of their share at a time.
+Chunks chunks_of(const PlanBuilder& builder, int64_t count, const std::vector<int64_t>& shares,
+                 int lanes, int64_t parts) {
   const int64_t wholes = lanes_of_segments(builder, shares);
-  if (shares.empty()) return Chunks(builder, count, 1, lanes + wholes);
-  int64_t parts = 0, largest = 0;
+  if (shares.empty()) return Chunks(builder, count, parts, lanes + wholes);
+  parts = 0;
+  int64_t largest = 0;
   for (size_t part = 0; part + 1 < shares.size(); ++part) {
     parts += shares[part] < shares[part + 1];
     largest = std::max(largest, shares[part + 1] - shares[part]);
@@ -27,92 +21,20 @@ Chunks chunks_of(const PlanBuilder& builder, int64_t count, const std::vector<in
   return Chunks(builder, count, parts, lanes * largest + wholes * shares.back(), shares.back());
 }
 
-// Scratch of the owners of one segment, for all chunks with its cut.
-struct Scratch {
-  OwnerSlots messages;  // received ones
-  OwnerSlots wholes;    // of the size of the segment; see lanes_of_segments()
-
-  Scratch(PlanBuilder& builder, const Chunks& chunks, int cut, const Segment& segment,
-          const std::vector<int64_t>& shares)
-      : messages(builder), wholes(builder) {
-    const int lanes = static_cast<int>(segment.owners.size()) - 1;
-    const int whole_lanes = lanes_of_segments(builder, shares);
-    const int number = chunks.number_with(cut);
-    const int64_t whole = chunks.largest_piece(segment);
-    for (int island : builder.islands()) {
-      const int64_t room = shares.empty()
-                               ? whole
-                               : largest_share(whole, shares[island + 1] - shares[island],
-                                               shares.back(), builder.spec().dtype);
-      messages.add(island, segment.owners[island], room, number, lanes);
-      wholes.add(island, segment.owners[island], whole, number, whole_lanes);
-    }
-  }
-};
-
-// One segment of one chunk, ready to be combined across islands.
-struct Exchange {
-  PlanBuilder& builder;
-  const Segment& segment;
-  int chunk;
-  const std::vector<int64_t>& shares;  // ends of the parts that the islands reduce
-  Range source, target;                // the total is for the target, at every owner
-  const Scratch& scratch;
-  const std::vector<int>& order;  // of the islands in a ring
-
-  int islands() const { return static_cast<int>(segment.owners.size()); }
-  int owner(int island) const { return segment.owners[island]; }
-  bool builds(int island) const { return builder.builds(owner(island)); }
-  // Islands whose owners' steps are recorded.
-  std::vector<int> built() const {
-    std::vector<int> built = builder.islands();
-    std::erase_if(built, [this](int island) { return !builds(island); });
-    return built;
-  }
-  // The island's sum at its owner.
-  Range partial(int island) const {
-    return builder.topology().island(island).size() == 1 ? source : target;
-  }
-  Range part(const Range& range, int index) const {
-    return shares_of(range, shares[index], shares[index + 1], shares.back());
-  }
-  // A part of `memory` of the size of the target.
-  Range place(const Range& memory, int index) const {
-    const Range wanted = part(target, index);
-    return in(memory.space, wanted, memory.offset - target.offset);
-  }
-  // A part of an island's sum, cut like the target.
-  Range partial_part(int island, int index) const { return place(partial(island), index); }
-  // Memory of an owner for a message of so many elements.
-  Range received(int island, int lane, int64_t count) const {
-    return scratch.messages.at(island, chunk, count, lane);
-  }
-  Range whole(int island, int lane) const {
-    return scratch.wholes.at(island, chunk, target.count, lane);
-  }
-
-  bool rounds(const Range& elements) const { return builder.rounds(segment.owners, elements); }
-  // Encodes an island's sum or total of these elements of the target, once for all receivers.
-  void encode(int island, const Range& sum, const Range& encoded, const Range& elements) const {
-    builder.encode(owner(island), sum, encoded, elements);
-  }
-  Range encoded_part(int island, int lane, int index) const {
-    return builder.encoded(place(whole(island, lane), index));
-  }
-};
-
 // Reduce-scatter in each island, `combine` across islands, all-gather in each island; chunked. An
-// owner receives islands - 1 messages in each exchange. Each message has its island's part of the
-// segment, or the whole segment without `shares`.
+// owner receives a message for each lane in each exchange. A message has at most its island's part
+// of the segment. Without `shares` it may have the whole segment, and the median one has one of
+// `parts`.
 void hierarchical(PlanBuilder& builder, const Range& source, const Range& target,
-                  const std::vector<int64_t>& shares, void (*combine)(const Exchange&)) {
+                  const std::vector<int64_t>& shares, int lanes, void (*combine)(const Exchange&),
+                  int64_t parts = 1) {
   const Topology& topology = builder.topology();
   const std::vector<int> order = island_order(topology);
-  const Chunks chunks = chunks_of(builder, source.count, shares);
+  const Chunks chunks = chunks_of(builder, source.count, shares, lanes, parts);
   std::vector<std::vector<Scratch>> scratch(chunks.cuts());  // by cut and segment
   for (int cut = 0; cut < chunks.cuts(); ++cut) {
     for (const Segment& segment : chunks.segments(cut)) {
-      scratch[cut].emplace_back(builder, chunks, cut, segment, shares);
+      scratch[cut].emplace_back(builder, chunks, cut, segment, shares, lanes);
     }
   }
   auto piece_of = [&](const Segment& segment, int chunk, const Range& buffer) {
@@ -271,21 +193,41 @@ void hierarchical_direct(PlanBuilder& builder) {
   all_reduce_direct(builder, whole_input(builder), whole_output(builder));
 }
 
+int other_islands(const PlanBuilder& builder) {
+  return static_cast<int>(builder.topology().islands().size()) - 1;
+}
+
 void hierarchical_scatter(PlanBuilder& builder) {
   hierarchical(builder, whole_input(builder), whole_output(builder),
-               shares_by_uplink(builder.topology()), scatter);
+               shares_by_uplink(builder.topology()), other_islands(builder), scatter);
 }
 
 void hierarchical_ring(PlanBuilder& builder) {
   std::vector<int64_t> equal(builder.topology().islands().size() + 1);
   std::iota(equal.begin(), equal.end(), 0);
-  hierarchical(builder, whole_input(builder), whole_output(builder), equal, ring);
+  hierarchical(builder, whole_input(builder), whole_output(builder), equal, other_islands(builder),
+               ring);
+}
+
+void hierarchical_doubling(PlanBuilder& builder) {
+  all_reduce_doubling(builder, whole_input(builder), whole_output(builder));
+}
+
+void hierarchical_halving(PlanBuilder& builder) {
+  const Pairs pairs(other_islands(builder) + 1);
+  hierarchical(builder, whole_input(builder), whole_output(builder), {}, pairs.rounds() + 1,
+               halving, int64_t{2} << pairs.rounds() / 2);
 }
 
 }  // namespace
 
 void all_reduce_direct(PlanBuilder& builder, const Range& source, const Range& target) {
-  hierarchical(builder, source, target, {}, direct);
+  hierarchical(builder, source, target, {}, other_islands(builder), direct);
+}
+
+void all_reduce_doubling(PlanBuilder& builder, const Range& source, const Range& target) {
+  const Pairs pairs(other_islands(builder) + 1);
+  hierarchical(builder, source, target, {}, pairs.rounds() + 1, doubling);
 }
 
 std::vector<Algorithm> all_reduce_algorithms() {
@@ -301,6 +243,12 @@ std::vector<Algorithm> all_reduce_algorithms() {
        "island sums travel a ring of the owners of each segment, then the totals do",
        at_least_three_islands, hierarchical_ring, false,
        [](int k) { return Hops{2 * (k - 1), 2 * (k - 1)}; }},
+      {Collective::all_reduce, "hierarchical_doubling",
+       "pairs of owners exchange sums, at twice the distance in each round", at_least_three_islands,
+       hierarchical_doubling, false, doubling_hops},
+      {Collective::all_reduce, "hierarchical_halving",
+       "pairs of owners exchange halves of halves, and then the totals", power_of_two,
+       hierarchical_halving, false, halving_hops},
   };
 }
 

@@ -9,11 +9,18 @@ void direct(PlanBuilder& builder) {
   all_reduce_direct(builder, token, token);
 }
 
+void doubling(PlanBuilder& builder) {
+  const Range token = builder.scratch_on_all(1);
+  all_reduce_doubling(builder, token, token);
+}
+
 }  // namespace
 
 std::vector<Algorithm> barrier_algorithms() {
   return {
       {Collective::barrier, "direct", "an all_reduce of one element of scratch", any, direct},
+      {Collective::barrier, "doubling", "such an all_reduce by hierarchical_doubling",
+       at_least_three_islands, doubling, false, doubling_hops},
   };
 }
 

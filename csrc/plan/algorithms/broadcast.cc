@@ -65,6 +65,13 @@ void hierarchical_chain(PlanBuilder& builder) {
   hierarchical(builder, order, predecessor);
 }
 
+void hierarchical_tree(PlanBuilder& builder) {
+  const std::vector<int> order = order_from_root(builder);
+  std::vector<int> predecessor(order.size(), -1);
+  for (size_t i = 1; i < order.size(); ++i) predecessor[order[i]] = order[tree_parent(i)];
+  hierarchical(builder, order, predecessor);
+}
+
 }  // namespace
 
 std::vector<Algorithm> broadcast_algorithms() {
@@ -75,6 +82,8 @@ std::vector<Algorithm> broadcast_algorithms() {
        hierarchical_direct},
       {Collective::broadcast, "hierarchical_chain", "each island passes segments on to the next",
        at_least_three_islands, hierarchical_chain, false, [](int k) { return Hops{k - 1, 1}; }},
+      {Collective::broadcast, "hierarchical_tree", "segments pass down a binomial tree of islands",
+       at_least_three_islands, hierarchical_tree, false, tree_hops},
   };
 }
 

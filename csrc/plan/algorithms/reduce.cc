@@ -184,6 +184,14 @@ void hierarchical_chain(PlanBuilder& builder) {
   Reduction(builder, order, successor).build();
 }
 
+void hierarchical_tree(PlanBuilder& builder) {
+  const std::vector<int> order = order_to_root(builder);
+  std::vector<int> successor(order.size(), -1);
+  const size_t last = order.size() - 1;
+  for (size_t i = 1; i <= last; ++i) successor[order[last - i]] = order[last - tree_parent(i)];
+  Reduction(builder, order, successor).build();
+}
+
 }  // namespace
 
 std::vector<Algorithm> reduce_algorithms() {
@@ -193,6 +201,8 @@ std::vector<Algorithm> reduce_algorithms() {
        "every island sends its sums to the root's island", any, hierarchical_direct, true},
       {Collective::reduce, "hierarchical_chain", "sums pass from island to island to the root's",
        at_least_three_islands, hierarchical_chain, false, [](int k) { return Hops{k - 1, 1}; }},
+      {Collective::reduce, "hierarchical_tree", "sums pass up a binomial tree of islands",
+       at_least_three_islands, hierarchical_tree, false, tree_hops},
   };
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -156,5 +157,8 @@ std::vector<int> relays_by_uplink(const Topology& topology, int64_t block_bytes)
 // The order in which rings and chains visit islands: the best connected first, islands of one host
 // next to each other.
 std::vector<int> island_order(const Topology& topology);
+// The place of the parent of a place > 0 in a binomial tree from place 0. In round r the first 2^r
+// places reach as many others.
+inline size_t tree_parent(size_t place) { return place - std::bit_floor(place); }
 
 }  // namespace hetcomm
