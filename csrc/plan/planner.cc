@@ -242,7 +242,7 @@ std::shared_ptr<const Plan> Planner::cached(const Key& key) {
   const auto [algorithm, chosen] = select(spec);
   const bool automatic = chosen && codec_for(spec).automatic;
   PlanBuilder builder(*topology_, spec, {rank}, automatic && plain ? nullptr : chosen);
-  Plan built = build(builder, *algorithm, {rank})[0];
+  Plan built = std::move(build(builder, *algorithm, {rank}).front());
   built.auto_codec = automatic && !plain;
   auto plan = std::make_shared<const Plan>(std::move(built));
   if (!spec.splits.empty()) return plan;  // the same splits hardly ever come again, and are large

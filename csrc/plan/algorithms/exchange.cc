@@ -77,8 +77,7 @@ void halving(const Exchange& e) {
   std::vector<Range> sums;
   for (int island = 0; island < e.islands(); ++island) sums.push_back(e.partial(island));
   const auto parts = [&](const Range& range, int first, int number) {
-    const Range wanted = shares_of(e.target, first, first + number, e.islands());
-    return in(range.space, wanted, range.offset - e.target.offset);
+    return e.place(range, first, first + number, e.islands());
   };
   for (int distance = e.islands() / 2, round = 0; distance > 0; distance /= 2, ++round) {
     for (int low = 0; low < e.islands(); ++low) {

@@ -48,10 +48,14 @@ struct Exchange {
   Range part(const Range& range, int index) const {
     return shares_of(range, shares[index], shares[index + 1], shares.back());
   }
-  // A part of `memory` of the size of the target.
-  Range place(const Range& memory, int index) const {
-    const Range wanted = part(target, index);
+  // Shares [from, to) of the `of` shares of `memory`, which has the size of the target.
+  Range place(const Range& memory, int64_t from, int64_t to, int64_t of) const {
+    const Range wanted = shares_of(target, from, to, of);
     return in(memory.space, wanted, memory.offset - target.offset);
+  }
+  // The part of an island.
+  Range place(const Range& memory, int index) const {
+    return place(memory, shares[index], shares[index + 1], shares.back());
   }
   // A part of an island's sum, cut like the target.
   Range partial_part(int island, int index) const { return place(partial(island), index); }
