@@ -5,6 +5,7 @@ set, else this machine with one rank per core.
 """
 
 import os
+import re
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,17 +20,25 @@ from hetcomm import _core, topo, topo_page
 from hetcomm.bench.case import KINDS, unknown
 from hetcomm.bench.table import number_table
 from hetcomm.emulate import ClusterError, cluster
-from hetcomm.explain_plan import Explanation, Leg, Saving, describe, explanation
+from hetcomm.explain_plan import Explanation, Saving, describe, explanation
 from hetcomm.files import link_profile
 
 # The assumed rate of an unshaped port.
 UNSHAPED_BYTES_PER_SECOND = 1_250_000_000
+_ISLANDS = re.compile(r"(?:(?P<number>[1-9]\d{0,8})x)?(?P<ranks>[1-9]\d{0,8})", re.ASCII)
 
 
 def topology_of(described: cluster.Cluster) -> _core.Topology:
     """The topology that ranks of an emulated cluster would find, with one core each."""
+    facts = [_facts(described, place) for place in range(len(described.hosts))]
+    return _core.Topology([facts[place] for place in described.placement])
 
-    def nic_of(place: int, index: int, nic: cluster.Nic) -> _core.Nic:
+
+def _facts(described: cluster.Cluster, place: int) -> _core.RankInfo:
+    """Of each rank of the host."""
+    host = described.hosts[place]
+
+    def nic_of(index: int, nic: cluster.Nic) -> _core.Nic:
         ethernet = nic.fabric == "ethernet"
         return _core.Nic(
             name=f"eth{index}",
@@ -38,50 +47,51 @@ def topology_of(described: cluster.Cluster) -> _core.Topology:
             bandwidth=nic.slower // 8 if nic.slower is not None else UNSHAPED_BYTES_PER_SECOND,
             bandwidth_known=True,
             numa=nic.numa,
-            address=cluster.address(place, index) if ethernet else "",
-            subnet=cluster.subnet(index) if ethernet else "",
+            address=described.address(place, index) if ethernet else "",
+            subnet=described.subnet(index) if ethernet else "",
         )
 
-    infos = []
-    for place in described.placement:
-        host = described.hosts[place]
-        nics = sorted(
-            (nic_of(place, index, nic) for index, nic in enumerate(host.nics)),
-            key=lambda nic: nic.bandwidth,
-            reverse=True,
-        )
-        info = _core.RankInfo(
-            host=host.name,
-            host_name=host.name,
-            vendor=host.vendor,
-            cores=host.ranks,
-            nics=nics,
-            rails=True,
-        )
-        if host.vendor in cluster.GPU_VENDORS:
-            info.memory = _core.Memory.device
-            found = {_core.Fabric.shm, *(nic.fabric for nic in nics)} - {_core.Fabric.ethernet}
-            info.direct = found if host.direct else set()
-            info.direct_bytes = _core.least_direct_bytes() if host.direct else 0
-            over = topo_page.direct_text(info)
-            messages = f"direct over {over}" if over else "staged: the file does not say direct"
-            info.libraries = {"messages": messages}
-            info.kernels = os.environ.get("HETCOMM_KERNELS", "1") != "0"
-            if not info.kernels:
-                info.libraries |= {"kernels": "HETCOMM_KERNELS=0"}
-        infos.append(info)
-    return _core.Topology(infos)
+    nics = sorted(
+        (nic_of(index, nic) for index, nic in enumerate(host.nics)),
+        key=lambda nic: nic.bandwidth,
+        reverse=True,
+    )
+    info = _core.RankInfo(
+        host=host.name,
+        host_name=host.name,
+        vendor=host.vendor,
+        cores=host.ranks,
+        nics=nics,
+        rails=True,
+    )
+    if host.vendor in cluster.GPU_VENDORS:
+        info.memory = _core.Memory.device
+        fabrics = {_core.Fabric.shm, *(nic.fabric for nic in nics)} - {_core.Fabric.ethernet}
+        info.direct = fabrics if host.direct else set()
+        info.direct_bytes = _core.least_direct_bytes() if host.direct else 0
+        over = topo_page.direct_text(info)
+        messages = f"direct over {over}" if over else "staged: the file does not say direct"
+        info.libraries = {"messages": messages}
+        info.kernels = os.environ.get("HETCOMM_KERNELS", "1") != "0"
+        if not info.kernels:
+            info.libraries |= {"kernels": "HETCOMM_KERNELS=0"}
+    return info
 
 
 def islands_of(sizes: str, bandwidth: str, order: str) -> cluster.Cluster:
-    """ "2+2" -> two hosts of two ranks, each with one port of this bandwidth."""
-    parts = sizes.split("+")
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise _core.InvalidArgumentError(
-            f'--islands: expected sizes such as "2+2"; got "{sizes}"; give one number per island'
-        )
+    """ "2+2", "2x2" -> two hosts of two ranks, each with one port of this bandwidth."""
+    islands: list[int] = []
+    for part in sizes.split("+"):
+        match = _ISLANDS.fullmatch(part)
+        if match is None or int(match["number"] or 1) > cluster.MOST_HOSTS:
+            raise _core.InvalidArgumentError(
+                f'--islands: expected sizes such as "2+2", or "16x8" for 16 islands of 8; got '
+                f'"{sizes}"; give at least 1 rank per island, and at most {cluster.MOST_HOSTS} '
+                "islands"
+            )
+        islands += [int(match["ranks"])] * int(match["number"] or 1)
     port = (cluster.Nic(rate := cluster.parse_rate(bandwidth, "--bandwidth"), rate),)
-    hosts = (cluster.Host(f"host{index}", int(part), port) for index, part in enumerate(parts))
+    hosts = (cluster.Host(f"host{index}", ranks, port) for index, ranks in enumerate(islands))
     return cluster.Cluster(tuple(hosts), order=cluster.parse_order(order))
 
 
@@ -118,8 +128,7 @@ def render(found: Explanation) -> RenderableType:
         f"{topo.count(len(topology.islands), 'island')}, "
         f"{topo.count(len(topology.hosts), 'host')}"
     )
-    for index in range(len(topology.islands)):
-        islands.add(topo.island_tree(topology, index))
+    topo_page.add_islands(islands, topology)
     chosen = f"[bold]{escape(repr(found.spec)[6:-1])}[/] by [bold green]{found.choice}[/]"
     if found.codec != "none":
         chosen += f", {found.codec} between {'hosts' if several else 'islands'}"
@@ -133,7 +142,7 @@ def render(found: Explanation) -> RenderableType:
         _reasons(found),
         "",
     ]
-    parts += [_leg_table(rank, legs, found.scratch[rank]) for rank, legs in found.legs.items()]
+    parts += [_leg_table(rank, found) for rank in found.legs]
     return Group(*parts)
 
 
@@ -156,7 +165,8 @@ def _coders(found: Explanation) -> str:
         return ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
 
     return "\n".join(
-        f"{topo.count(len(ranks), 'rank')} encode {where}: {some(ranks)}"
+        f"{topo.count(len(ranks), 'rank') if found.replayed else 'ranks such as these'} encode "
+        f"{where}: {some(ranks)}"
         for where, ranks in found.coders.items()
     )
 
@@ -185,12 +195,14 @@ def _reasons(found: Explanation) -> Tree:
     return tree
 
 
-def _leg_table(rank: int, legs: list[Leg], scratch: int) -> Table:
+def _leg_table(rank: int, found: Explanation) -> Table:
+    legs, scratch = found.legs[rank], found.scratch[rank]
     first = "step and its buffers"
     title = f"Plan of rank {rank}, predicted times; scratch: {_core.format_bytes(scratch)}"
-    table = number_table(title, (first, "bytes", "start", "end", "busy"), [first])
+    timed = ("start", "end", "busy") if found.replayed else ("busy",)
+    table = number_table(title, (first, "bytes", *timed), [first])
     for leg in legs:
-        times = map(_time, (leg.start, leg.end, leg.busy))
+        times = (_time(getattr(leg, column)) for column in timed)
         chunks = f" x {leg.steps} chunks" if leg.steps > 1 else ""
         step = f"{leg.what}{chunks}\n  [dim]{leg.moves}[/]"
         table.add_row(step, _core.format_bytes(leg.bytes), *times)
@@ -248,7 +260,9 @@ def explain(
     root: Annotated[int, typer.Option(help="Root rank.")] = 0,
     rank: Annotated[list[int] | None, typer.Option(help="Rank to show; repeatable.")] = None,
     topology: Annotated[Path | None, typer.Option(help="A cluster file, as for emulate.")] = None,
-    islands: Annotated[str | None, typer.Option(help='Ranks per island, such as "2+2".')] = None,
+    islands: Annotated[
+        str | None, typer.Option(help='Ranks per island, such as "2+2" or "16x8".')
+    ] = None,
     bandwidth: Annotated[
         str, typer.Option(help="Bandwidth of each host, with --islands.")
     ] = "1gbit",

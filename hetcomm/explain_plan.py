@@ -7,6 +7,7 @@ from typing import Any
 
 from hetcomm import _core
 from hetcomm.bench.case import KINDS
+from hetcomm.topo_page import MOST_SHOWN
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,8 @@ class Explanation:
     legs, scratch: by requested rank. scratch: bytes of scratch and pinned staging of the plan.
     saving: of the codec, or of the codec that `auto` did not take; else None. unused: why the codec
     encodes nothing; "" if the codec encodes, or none was asked for. coders: the ranks that encode
-    or decode, by where they do.
+    or decode, by where they do. replayed: whether the plans of all ranks were replayed. Beyond 32
+    ranks some of each kind stand for all, and legs have no start and end.
     """
 
     topology: _core.Topology
@@ -75,6 +77,7 @@ class Explanation:
     legs: dict[int, list[Leg]]
     scratch: dict[int, int]
     coders: dict[str, list[int]]
+    replayed: bool
 
 
 def planner_of(topology: _core.Topology, profile: _core.Profile | None = None) -> _core.Planner:
@@ -104,33 +107,38 @@ def explanation(
         if candidate.rejected:
             candidates.append(Candidate(algorithm.name, algorithm.summary, candidate.rejected))
             continue
-        cost = candidate.cost
-        if len(topology) <= parameters.replayed_ranks:
-            cost = _core.predict(topology, planner.plan_all(spec, algorithm.name), parameters)
+        cost = planner.cost(spec, algorithm.name)
         numbers = (cost.total, cost.island, cost.staging, cost.bridge, cost.bridge_bytes)
         candidates.append(Candidate(algorithm.name, algorithm.summary, "", *numbers))
-    plans = planner.plan_all(spec)
-    timeline = _core.timeline(topology, plans, parameters)
-    legs = {rank: fold(plans[rank], timeline[rank]) for rank in ranks}
+    priced = planner.representatives(spec)
+    replayed = len(priced) == len(topology)
+    plans = {rank: planner.plan(spec, rank) for rank in sorted({*priced, *ranks})}
+    spans = _core.timeline(topology, list(plans.values()), parameters) if replayed else None
+
+    def spans_of(rank: int) -> list[tuple[int, int]]:
+        if spans is not None:
+            return spans[rank]
+        return [(0, time) for time in _core.step_times(topology, plans[rank], parameters)]
+
+    legs = {rank: fold(plans[rank], spans_of(rank)) for rank in ranks}
     scratch = {rank: plans[rank].scratch_bytes + plans[rank].staging_bytes for rank in legs}
-    encodes = any(step.kind.name == "encode" for plan in plans for step in plan.steps)
+    encodes = any(step.kind.name == "encode" for plan in plans.values() for step in plan.steps)
     return Explanation(
         topology,
         spec,
         choice.algorithm.name,
         choice.why,
         choice.codec if encodes else "none",
-        *_saving(planner, spec, parameters),
+        *_saving(planner, spec),
         candidates,
         legs,
         scratch,
-        _coders(topology, plans),
+        _coders(topology, list(plans.values())),
+        replayed,
     )
 
 
-def _saving(
-    planner: _core.Planner, spec: _core.Spec, parameters: _core.CostParameters
-) -> tuple[Saving | None, str]:
+def _saving(planner: _core.Planner, spec: _core.Spec) -> tuple[Saving | None, str]:
     topology = planner.topology
     asked = planner.codec_of(spec)
     tried = "lossless" if asked == "auto" else asked
@@ -138,13 +146,12 @@ def _saving(
         return None, _named_for_hosts(topology, spec)
     both = (spec.with_codec("none"), spec.with_codec(tried) if asked == "auto" else spec)
     try:
-        plans = [planner.plan_all(each) for each in both]
+        plain, encoded = map(planner.cost, both)
     except _core.InvalidArgumentError as error:  # the dtype may have no such codec
         return None, "" if asked == "auto" else str(error)
-    plain, encoded = (_core.predict(topology, each, parameters) for each in plans)
     sent = [plain.bridge_bytes, encoded.bridge_bytes]
     if len(topology.hosts) == 1:
-        sent = [_bytes_of_messages(each) for each in plans]
+        sent = [_bytes_of_messages(planner.plan_all(each)) for each in both]
     if sent[0] == sent[1]:
         why = (
             "all ranks are one island, whose native library moves everything; give hosts islands "
@@ -198,11 +205,17 @@ def _coders(topology: _core.Topology, plans: list[_core.Plan]) -> dict[str, list
 
 
 def fold(plan: _core.Plan, spans: list[tuple[int, int]]) -> list[Leg]:
-    """Folds steps of one kind, with one peer, between the same buffers into one leg. Legs are in
-    the order of their first steps."""
+    """Folds steps of one kind, with one peer, between the same buffers into one leg. Messages with
+    many peers are one leg, too. Legs are in the order of their first steps."""
+    outlines = [_outline(step) for step in plan.steps]
+    peers: dict[tuple[str, str], set[int]] = {}
+    for step, (what, moves, _) in zip(plan.steps, outlines, strict=True):
+        peers.setdefault((what, moves), set()).add(step.peer)
     legs: dict[tuple[str, str], Leg] = {}
-    for step, (start, end) in zip(plan.steps, spans, strict=True):
-        what, moves, size = _outline(step)
+    for step, (what, moves, size), (start, end) in zip(plan.steps, outlines, spans, strict=True):
+        number = len(peers[what, moves])
+        if step.kind.name in ("send", "recv"):
+            what += f" rank {step.peer}" if number <= MOST_SHOWN else f" {number} ranks"
         leg = legs.setdefault((what, moves), Leg(what, moves, 0, 0, start, end, 0))
         leg.steps += 1
         leg.bytes += size
@@ -212,7 +225,8 @@ def fold(plan: _core.Plan, spans: list[tuple[int, int]]) -> list[Leg]:
 
 
 def _outline(step: _core.Step) -> tuple[str, str, int]:
-    """Action, buffers and bytes of a step. Encoded messages have the bytes that are expected."""
+    """Action without the peer, buffers and bytes of a step. Encoded messages have the bytes that
+    are expected."""
 
     def spaces(ranges: Iterable[_core.Range]) -> str:
         return " + ".join(dict.fromkeys(each.space.name for each in ranges))
@@ -223,11 +237,11 @@ def _outline(step: _core.Step) -> tuple[str, str, int]:
     kind = step.kind.name
     if kind == "send":
         sent = step.sources[0]
-        return f"send{encoded(sent)} to rank {step.peer}", sent.space.name, sent.message_bytes
+        return f"send{encoded(sent)} to", sent.space.name, sent.message_bytes
     if kind == "recv":
         received = step.target
-        what = f"recv{encoded(received)} from rank {step.peer}"
-        return what, f"-> {received.space.name}", received.message_bytes
+        what, moves = f"recv{encoded(received)} from", f"-> {received.space.name}"
+        return what, moves, received.message_bytes
     if step.pieces:
         moves = (
             f"{spaces(piece.source for piece in step.pieces)} -> "
@@ -260,12 +274,22 @@ def describe(found: Explanation) -> dict[str, Any]:
             for host, ranks in enumerate(found.topology.hosts)
         ],
         "choice": {"algorithm": found.choice, "why": found.why, "codec": found.codec},
+        "replayed": found.replayed,
         "unused": found.unused,
         "saving": asdict(found.saving) if found.saving else None,
         "coders": [{"where": where, "ranks": ranks} for where, ranks in found.coders.items()],
         "candidates": [asdict(candidate) for candidate in found.candidates],
         "plans": [
-            {"rank": rank, "scratch": found.scratch[rank], "legs": [asdict(leg) for leg in legs]}
+            {
+                "rank": rank,
+                "scratch": found.scratch[rank],
+                "legs": [_fields(leg, found.replayed) for leg in legs],
+            }
             for rank, legs in found.legs.items()
         ],
     }
+
+
+def _fields(leg: Leg, replayed: bool) -> dict[str, Any]:
+    unknown = {} if replayed else {"start": None, "end": None}
+    return asdict(leg) | unknown

@@ -22,10 +22,10 @@ from hetcomm.bounded_call import StoreTimeoutError
 from hetcomm.pages import print_page
 from hetcomm.rendezvous import PrefixStore, job_of, open_store, seconds
 from hetcomm.topo_page import (
+    add_islands,
     count,
     fabrics,
     is_emulated,
-    island_tree,
     link_table,
     links_between_islands,
     unreachable_tree,
@@ -128,8 +128,7 @@ def render(
         f"[bold]{count(len(topology), 'rank')}[/], {count(len(topology.islands), 'island')}, "
         f"{count(len(topology.hosts), 'host')}, fingerprint {topology.fingerprint:016x}"
     )
-    for index in range(len(topology.islands)):
-        root.add(island_tree(topology, index))
+    add_islands(root, topology)
     parts: list[RenderableType] = [root]
     links = links_between_islands(topology)
     if links:

@@ -1,7 +1,9 @@
 """Text of `hetcomm topo` on islands, their networks and links."""
 
 import re
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations, product
 
 from rich import box
@@ -10,6 +12,9 @@ from rich.table import Table
 from rich.tree import Tree
 
 from hetcomm import _core
+
+# Branches of a page. More islands or hosts of one kind share a branch.
+MOST_SHOWN = 16
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,7 @@ def format_bandwidth(bandwidth: int | None) -> str:
     return "memory" if bandwidth is None else f"{bandwidth * 8 / 1e9:.4g} Gbit/s"
 
 
-def format_ranks(ranks: list[int]) -> str:
+def format_ranks(ranks: list[int], noun: str = "rank") -> str:
     """[0, 1, 2, 5] -> "ranks 0-2, 5"."""
     runs: list[list[int]] = []
     for rank in ranks:
@@ -106,7 +111,8 @@ def format_ranks(ranks: list[int]) -> str:
         else:
             runs.append([rank, rank])
     parts = [str(a) if a == b else f"{a}-{b}" for a, b in runs]
-    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(parts)
+    more = f" and {count(len(parts) - MOST_SHOWN, 'more run')}" if len(parts) > MOST_SHOWN else ""
+    return f"{noun}{'' if len(ranks) == 1 else 's'} {', '.join(parts[:MOST_SHOWN])}{more}"
 
 
 def count(number: int, noun: str) -> str:
@@ -190,16 +196,69 @@ def own_line(info: _core.RankInfo) -> str:
     return escape(info.device) + nearest
 
 
-def alike_key(info: _core.RankInfo) -> str:
+def _alike(info: _core.RankInfo) -> _core.RankInfo:
     """Equal for ranks that differ at most in their device and in the order of their NICs."""
     same = _core.parse_rank_info(_core.serialize(info))
     same.device = ""
     same.nics = sorted(same.nics, key=lambda nic: _natural(nic.name))
-    return _core.serialize(same)
+    return same
+
+
+def _kind_of_host(topology: _core.Topology, members: list[int]) -> Hashable:
+    """Equal for members of hosts that differ in names and addresses alone."""
+    kinds = []
+    for member in members:
+        info = _alike(topology.rank(member))
+        info.host = info.host_name = ""
+        info.nics = [_unnamed(nic) for nic in info.nics]
+        kinds.append((_core.serialize(info), topology.uplink(member)))
+    return topology.host_bandwidth(topology.host_of(members[0])), *kinds
+
+
+def _unnamed(nic: _core.Nic) -> _core.Nic:
+    nic.address, nic.gid = "", -1
+    return nic
+
+
+def _hosts_of(topology: _core.Topology, index: int) -> dict[int, list[int]]:
+    """[host] -> members of the island."""
+    hosts: dict[int, list[int]] = {}
+    for member in topology.islands[index]:
+        hosts.setdefault(topology.host_of(member), []).append(member)
+    return hosts
+
+
+def _kind_of_island(topology: _core.Topology, index: int) -> Hashable:
+    network = topology.island_network(index)
+    hosts = _hosts_of(topology, index).values()
+    return network.fabric.name, *(_kind_of_host(topology, members) for members in hosts)
+
+
+def _folded(numbers: list[int], kind: Callable[[int], Hashable]) -> list[list[int]]:
+    """Numbers that share a branch: up to MOST_SHOWN have one each, more share one of their kind."""
+    if len(numbers) <= MOST_SHOWN:
+        return [[number] for number in numbers]
+    kinds: dict[Hashable, list[int]] = {}
+    for number in numbers:
+        kinds.setdefault(kind(number), []).append(number)
+    return list(kinds.values())
+
+
+def add_islands(tree: Tree, topology: _core.Topology) -> None:
+    """A branch for each island, or for each kind of many islands."""
+    kinds = _folded(list(range(len(topology.islands))), partial(_kind_of_island, topology))
+    for first, *others in kinds[:MOST_SHOWN]:
+        island = island_tree(topology, first)
+        if others:
+            island.add(f"[bold]alike[/]: {format_ranks(others, 'island')}")
+        tree.add(island)
+    if len(kinds) > MOST_SHOWN:
+        tree.add(count(sum(map(len, kinds[MOST_SHOWN:])), "more island"))
 
 
 def island_tree(topology: _core.Topology, index: int) -> Tree:
-    """Island > host > ranks > NICs; ranks that found the same share a line."""
+    """Island > host > ranks > NICs; ranks that found the same share a line. Many hosts of a kind
+    share a branch."""
     members = topology.islands[index]
     first = topology.rank(members[0])
     label = f' "{escape(first.island)}"' if first.island else ""
@@ -212,8 +271,10 @@ def island_tree(topology: _core.Topology, index: int) -> Tree:
     tree.add(engine_line(topology, index))
     network = topology.island_network(index)
     tree.add(f"network: [bold]{network.fabric.name}[/], {escape(network.why)}")
-    for host in dict.fromkeys(map(topology.host_of, members)):
-        here = [member for member in members if topology.host_of(member) == host]
+    hosts = _hosts_of(topology, index)
+    kinds = _folded(list(hosts), lambda host: _kind_of_host(topology, hosts[host]))
+    for host, *others in kinds[:MOST_SHOWN]:
+        here = hosts[host]
         branch = tree.add(
             f"host {host}: {escape(topology.rank(here[0]).host_name)}, "
             f"{format_bandwidth(topology.host_bandwidth(host))} to other hosts"
@@ -222,7 +283,7 @@ def island_tree(topology: _core.Topology, index: int) -> Tree:
             branch.add(uses)
         alike: dict[str, list[int]] = {}
         for member in here:
-            alike.setdefault(alike_key(topology.rank(member)), []).append(member)
+            alike.setdefault(_core.serialize(_alike(topology.rank(member))), []).append(member)
         for group in alike.values():
             info = topology.rank(group[0])
             each = " each" if len(group) > 1 else ""
@@ -237,4 +298,8 @@ def island_tree(topology: _core.Topology, index: int) -> Tree:
                 leaf.add(nic_line(nic))
             for library, version in info.libraries.items():
                 leaf.add(f"{escape(library)} {escape(version)}")
+        if others:
+            branch.add(f"[bold]alike[/]: {format_ranks(others, 'host')}")
+    if len(kinds) > MOST_SHOWN:
+        tree.add(count(sum(map(len, kinds[MOST_SHOWN:])), "more host"))
     return tree

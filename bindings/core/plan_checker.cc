@@ -7,6 +7,7 @@
 #include "plan/cost.h"
 #include "plan/island_cost.h"
 #include "plan/planner.h"
+#include "plan/step_cost.h"
 
 namespace py = pybind11;
 
@@ -85,6 +86,16 @@ void bind_cost(py::module_& module) {
       },
       py::arg("topology"), py::arg("plans"), py::arg("parameters") = CostParameters(),
       "(start, end) in predicted ns for each rank and step.");
+  module.def(
+      "step_times",
+      [](const Topology& topology, const Plan& plan, const CostParameters& parameters) {
+        const StepCost cost(topology, parameters);
+        std::vector<int64_t> times;
+        for (const Step& step : plan.steps) times.push_back(cost.busy(step, plan.rank));
+        return times;
+      },
+      py::arg("topology"), py::arg("plan"), py::arg("parameters") = CostParameters(),
+      "Predicted ns of each step of one rank, without waits.");
 }
 
 void bind_checker(py::module_& module) {

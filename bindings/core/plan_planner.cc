@@ -123,6 +123,25 @@ void bind_plan_planner(py::module_& module) {
           },
           py::arg("spec"), py::arg("algorithm") = "auto",
           "Every rank's plan, in rank order; by a named algorithm or by the one chosen.")
+      .def(
+          "cost",
+          [](const Planner& self, const Spec& spec, const std::string& algorithm) {
+            if (algorithm == "auto") return self.cost(spec);
+            return self.cost(spec, algorithm_named(spec.collective, algorithm));
+          },
+          py::arg("spec"), py::arg("algorithm") = "auto",
+          "What the spec is predicted to cost, by a named algorithm or by the one chosen.")
+      .def(
+          "representatives",
+          [](const Planner& self, const Spec& spec) {
+            std::vector<int> ranks;
+            for (const Representative& some : self.representatives(spec)) {
+              ranks.push_back(some.rank);
+            }
+            return ranks;
+          },
+          py::arg("spec"),
+          "The ranks from whose plans the cost follows: all, or of many ranks some of each kind.")
       .def("choose", &Planner::choose, py::arg("spec"),
            "The candidates with their predicted cost or why they were rejected, and the choice.")
       .def(

@@ -71,8 +71,7 @@ struct RankLoad {
 
   void add_message(const StepCost& cost, int rank, const Step& step) {
     const bool is_send = step.kind->sends;
-    const int from = is_send ? rank : step.peer, to = is_send ? step.peer : rank;
-    const StepCost::Message message = cost.message(from, to, step.message());
+    const StepCost::Message message = cost.message(step, rank);
     if (message.between_hosts) {
       const int64_t issued = cost.gap(rank, step.peer);
       gap = std::max(gap, issued);

@@ -281,11 +281,13 @@ std::vector<Plan> Planner::build_all(const Spec& spec, const Selection& selectio
   return build(builder, *selection.algorithm, ranks);
 }
 
+bool Planner::replays(const CostParameters& parameters) const {
+  return topology_->size() <= parameters.replayed_ranks;
+}
+
 Cost Planner::cost(const Spec& spec, const Selection& selection,
                    const CostParameters& parameters) const {
-  if (topology_->size() <= parameters.replayed_ranks) {
-    return predict(*topology_, build_all(spec, selection), parameters);
-  }
+  if (replays(parameters)) return predict(*topology_, build_all(spec, selection), parameters);
   const std::vector<Representative> representatives =
       representatives_of(*topology_, spec, parameters);
   std::vector<int> ranks;
@@ -296,6 +298,14 @@ Cost Planner::cost(const Spec& spec, const Selection& selection,
   return estimate(*topology_, plans, representatives, builder.division(), hops, parameters);
 }
 
+std::vector<Representative> Planner::representatives(const Spec& spec) const {
+  validate(spec);
+  if (!replays(parameters_)) return representatives_of(*topology_, spec, parameters_);
+  std::vector<Representative> all;
+  for (int rank = 0; rank < topology_->size(); ++rank) all.push_back({rank, 1});
+  return all;
+}
+
 std::vector<Plan> Planner::plan_all(const Spec& spec) const {
   validate(spec);
   return build_all(spec, select(spec));
@@ -303,6 +313,20 @@ std::vector<Plan> Planner::plan_all(const Spec& spec) const {
 
 std::vector<Plan> Planner::plan_all(const Spec& spec, const Algorithm& algorithm) const {
   validate(spec);
+  return build_all(spec, select(spec, algorithm));
+}
+
+Cost Planner::cost(const Spec& spec) const {
+  validate(spec);
+  return cost(spec, select(spec), parameters_);
+}
+
+Cost Planner::cost(const Spec& spec, const Algorithm& algorithm) const {
+  validate(spec);
+  return cost(spec, select(spec, algorithm), parameters_);
+}
+
+Planner::Selection Planner::select(const Spec& spec, const Algorithm& algorithm) const {
   if (algorithm.collective != spec.collective) {
     refuse(spec, std::string("expected one of ") + names_for(spec.collective) + "; got one for " +
                      name(algorithm.collective));
@@ -312,7 +336,7 @@ std::vector<Plan> Planner::plan_all(const Spec& spec, const Algorithm& algorithm
   const auto codecs = codec_candidates(codec_for(spec), *topology_, parameters_, spec);
   const Codec* codec = codecs[0];
   if (codecs.size() > 1 && spec.splits.empty()) codec = price(algorithm, spec).codec;
-  return build_all(spec, {&algorithm, codec});
+  return {&algorithm, codec};
 }
 
 // The algorithm with each codec, for the size class of the spec.

@@ -71,6 +71,12 @@ class Planner {
   };
   Choice choose(const Spec& spec) const;
 
+  // What the spec itself is predicted to cost.
+  Cost cost(const Spec& spec) const;
+  Cost cost(const Spec& spec, const Algorithm& algorithm) const;
+  // The ranks from whose plans the cost follows: all, or of many ranks some of each kind.
+  std::vector<Representative> representatives(const Spec& spec) const;
+
   // Why the algorithm does not apply to the spec with its codec; empty if it does.
   std::string why_not(const Algorithm& algorithm, const Spec& spec) const;
   // Of the call, or of the group, at the level of this topology.
@@ -102,10 +108,11 @@ class Planner {
   std::vector<const Algorithm*> applicable(const Spec& spec) const;
   const Algorithm* named(const Spec& spec) const;  // in the table; null for auto
   Selection select(const Spec& spec) const;
+  Selection select(const Spec& spec, const Algorithm& algorithm) const;  // not of the table
   Selection unpriced(const Spec& spec) const;
   Dtype priced_dtype(const Spec& spec) const;
   Candidate price(const Algorithm& algorithm, const Spec& spec) const;
-  // Of the plans of all ranks, or estimated from those of some.
+  bool replays(const CostParameters& parameters) const;  // the plans of all ranks
   Cost cost(const Spec& spec, const Selection& selection, const CostParameters& parameters) const;
   std::vector<Plan> build_all(const Spec& spec, const Selection& selection) const;
 

@@ -118,6 +118,21 @@ StepCost::Message StepCost::message(int from, int to, const Range& target) const
           bytes};
 }
 
+StepCost::Message StepCost::message(const Step& step, int rank) const {
+  return step.kind->sends ? message(rank, step.peer, step.message())
+                          : message(step.peer, rank, step.message());
+}
+
+int64_t StepCost::busy(const Step& step, int rank) const {
+  if (step.in_island()) return island(step, rank);
+  if (step.is_message()) {
+    const Message moved = message(step, rank);
+    return (step.kind->sends ? moved.out : moved.in) + moved.latency;
+  }
+  const Use use = local(step, rank);
+  return use.length + use.latency;
+}
+
 int64_t StepCost::gap(int rank, int peer) const {
   const bool tcp = topology_.fabric_between(rank, peer) == Fabric::ethernet;
   const auto [ranks, cores] = sharing(rank);

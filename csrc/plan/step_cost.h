@@ -46,6 +46,9 @@ class StepCost {
     int64_t bytes;
   };
   Message message(int from, int to, const Range& target) const;
+  Message message(const Step& step, int rank) const;  // of this rank
+  // ns of any step of the rank, without waits.
+  int64_t busy(const Step& step, int rank) const;
   // ns between the begins of two messages of a rank with a peer on another host.
   int64_t gap(int rank, int peer) const;
   // ns of a message of so many bytes from a host to the next: the mean of all hosts.

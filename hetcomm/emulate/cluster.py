@@ -5,6 +5,7 @@ import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,6 +18,8 @@ FABRICS = ("ethernet", "roce", "infiniband")
 DEFAULT_MTU = 9000
 _CONGESTION = re.compile(r"[a-z0-9_]{1,15}")
 MOST_RANKS = 8192  # of a host; no group has more
+MOST_HOSTS = (1 << 17) - 2  # with one NIC each
+_BENCHMARKS = int(IPv4Address("198.18.0.0"))  # a /15, reserved for benchmarks
 # Below 1 Mbit/s one frame takes 70 ms.
 SLOWEST, FASTEST = 1_000_000, 1_000_000_000_000
 GPU_VENDORS = tuple(vendors())  # emulated; any other vendor is a label
@@ -73,6 +76,7 @@ class Cluster:
     mtu: int = DEFAULT_MTU
     congestion: str | None = None  # congestion control of TCP; None: see congestion.py
     placement: tuple[int, ...] = field(init=False, compare=False)  # [rank] -> index into hosts
+    prefix: int = field(init=False, compare=False)  # bits of the network of each NIC index
 
     def __post_init__(self) -> None:
         _check_hosts(self.hosts)
@@ -82,19 +86,21 @@ class Cluster:
             expected = "the name of a congestion control, such as cubic or bbr"
             _refuse("network.congestion", expected, self.congestion, "correct it")
         object.__setattr__(self, "placement", _place(self.hosts, self.order))
+        prefix = 24 if len(self.hosts) <= 254 else _longest_prefix(self.hosts)
+        object.__setattr__(self, "prefix", prefix)
 
     @property
     def ranks(self) -> int:
         return len(self.placement)
 
+    def subnet(self, nic: int) -> str:
+        return f"{IPv4Address(self._network(nic))}/{self.prefix}"
 
-def address(host: int, nic: int) -> str:
-    """198.18.0.0/15 is reserved for benchmarks; every NIC index gets its own /24 of it."""
-    return f"198.18.{nic}.{host + 1}"
+    def address(self, host: int, nic: int) -> str:
+        return str(IPv4Address(self._network(nic) + host + 1))
 
-
-def subnet(nic: int) -> str:
-    return f"198.18.{nic}.0/24"
+    def _network(self, nic: int) -> int:
+        return _BENCHMARKS + (nic << 32 - self.prefix)
 
 
 def load(path: str | Path, order: str | None = None) -> Cluster:
@@ -165,16 +171,28 @@ def _cluster(document: dict[str, Any]) -> Cluster:
     elif not isinstance(order, str):
         _refuse("order", _ORDERS, order, "choose one of these")
     tables = _tables(document, "host", "")
+    hosts = (host for i, table in enumerate(tables) for host in _hosts(table, f"host[{i}]."))
     return Cluster(
-        hosts=tuple(_host(table, f"host[{i}].") for i, table in enumerate(tables)),
+        hosts=tuple(hosts),
         order=order,
         mtu=_typed(network, "mtu", int, "network.", DEFAULT_MTU),
         congestion=_typed(network, "congestion", str, "network.", None),
     )
 
 
+def _hosts(table: dict[str, Any], at: str) -> list[Host]:
+    """One host, or `count` equal hosts with the names NAME0, NAME1, ..."""
+    host = _host(table, at)
+    if "count" not in table:
+        return [host]
+    count = _typed(table, "count", int, at)
+    if not 1 <= count <= MOST_HOSTS:
+        _refuse(f"{at}count", f"1 to {MOST_HOSTS} hosts", count, "correct it, or leave it out")
+    return [replace(host, name=f"{host.name}{number}") for number in range(count)]
+
+
 def _host(table: dict[str, Any], at: str) -> Host:
-    _check_keys(table, at, {"name", "ranks", "vendor", "device", "nic", *_GPU_KEYS})
+    _check_keys(table, at, {"name", "count", "ranks", "vendor", "device", "nic", *_GPU_KEYS})
     nics = tuple(_nic(t, f"{at}nic[{i}].") for i, t in enumerate(_tables(table, "nic", at)))
     return Host(
         name=_typed(table, "name", str, at),
@@ -236,9 +254,14 @@ def _tables(table: dict[str, Any], key: str, at: str) -> list[dict[str, Any]]:
     return value
 
 
+def _longest_prefix(hosts: tuple[Host, ...]) -> int:
+    """Of as many equal networks in 198.18.0.0/15 as a host has NICs."""
+    return 15 + (max(len(host.nics) for host in hosts) - 1).bit_length()
+
+
 def _check_hosts(hosts: tuple[Host, ...]) -> None:
-    if not 1 <= len(hosts) <= 253:
-        _refuse("host", "1 to 253 hosts", len(hosts), "one /24 network holds no more")
+    if not hosts:
+        _refuse("host", "1 or more hosts", 0, "add a [[host]] table")
     seen: set[str] = set()
     for i, host in enumerate(hosts):
         at = f"host[{i}]."
@@ -262,6 +285,11 @@ def _check_hosts(hosts: tuple[Host, ...]) -> None:
                 )
             if nic.numa < -1:
                 _refuse(f"{at}nic[{j}].numa", "a NUMA node, or -1", nic.numa, "correct it")
+    prefix = _longest_prefix(hosts)
+    most = (1 << 32 - prefix) - 2
+    if len(hosts) > most:
+        remedy = f"198.18.0.0/15 holds a /{prefix} for each NIC of a host"
+        _refuse("host", f"1 to {most} hosts", len(hosts), remedy)
 
 
 def _check_gpus(host: Host, at: str) -> None:

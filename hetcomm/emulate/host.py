@@ -123,7 +123,7 @@ def _make_private(job: Job, index: int) -> None:
     flags = kernel.MOUNT_NO_SUID | kernel.MOUNT_NO_DEV
     with refusal(host.name, "the kernel to mount a tmpfs on /dev/shm", "create /dev/shm"):
         kernel.mount("tmpfs", "/dev/shm", "tmpfs", flags, "mode=1777")
-    sysfs.write(Path(SYSFS_ROOT), host, index, job.cluster.mtu)
+    sysfs.write(Path(SYSFS_ROOT), job.cluster, index)
     names = Path(PRIVATE_DIRECTORY) / "hosts"
     names.write_text(job.hosts_file())
     if Path("/etc/hosts").exists():

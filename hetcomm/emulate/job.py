@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from . import vendors
-from .cluster import Cluster, address
+from .cluster import Cluster
 
 # In a host's private tmpfs, which ends with the host.
 PRIVATE_DIRECTORY = "/dev/shm/.hetcomm-host"
@@ -43,7 +43,7 @@ class Job:
             "LOCAL_RANK": str(local_rank),
             "LOCAL_WORLD_SIZE": str(len(neighbours)),
             "GROUP_RANK": str(place),
-            "MASTER_ADDR": address(self.cluster.placement[0], 0),
+            "MASTER_ADDR": self.cluster.address(self.cluster.placement[0], 0),
             "MASTER_PORT": str(self.port),
             "GLOO_SOCKET_IFNAME": "eth0",
             "HETCOMM_SYSFS_ROOT": SYSFS_ROOT,
@@ -57,7 +57,8 @@ class Job:
         """The /etc/hosts of every host: a name has the same address on all hosts."""
         lines = ["127.0.0.1 localhost", "::1 localhost"]
         for i, host in enumerate(self.cluster.hosts):
-            lines.append(f"{address(i, 0)} {host.name}")
+            address = self.cluster.address(i, 0)
+            lines.append(f"{address} {host.name}")
             # A dual-stack server looks up names of IPv4 peers in this form.
-            lines.append(f"::ffff:{address(i, 0)} {host.name}")
+            lines.append(f"::ffff:{address} {host.name}")
         return "\n".join(lines) + "\n"

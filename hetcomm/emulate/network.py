@@ -8,7 +8,7 @@ from pathlib import Path
 from pyroute2 import IPRoute
 
 from . import congestion, kernel
-from .cluster import Cluster, Host, Nic, address, format_rate
+from .cluster import Cluster, Host, Nic, format_rate
 from .error import MASKED, refusal
 from .result import LinkUse
 
@@ -27,7 +27,9 @@ HEADER = 64  # room for the link header, which the segment size does not count
 
 
 def hardware_address(host: int, nic: int) -> str:
-    return f"02:00:00:00:{nic:02x}:{host + 1:02x}"  # 02: locally administered
+    """02: locally administered."""
+    number = (host + 1).to_bytes(3, "big")
+    return bytes((2, 0, *number[:2], nic, number[2])).hex(":")
 
 
 def segment_size(nic: Nic, mtu: int) -> int:
@@ -142,7 +144,8 @@ class Network:
             **shared,
         )
         inner = int(side.link_lookup(ifname=f"eth{number}")[0])
-        side.addr("add", index=inner, address=address(host, number), prefixlen=24)
+        address = self.cluster.address(host, number)
+        side.addr("add", index=inner, address=address, prefixlen=self.cluster.prefix)
         return inner
 
     @contextmanager

@@ -3,7 +3,7 @@
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
-from .cluster import Host, Nic, address
+from .cluster import Cluster, Nic
 from .network import hardware_address
 
 UNSHAPED_MBIT = 10_000  # the kernel's speed of a veth
@@ -11,18 +11,18 @@ UNSHAPED_MBIT = 10_000  # the kernel's speed of a veth
 _SIGNALLING = {2_500: "1X SDR", 10_000: "4X SDR", 20_000: "4X DDR", 40_000: "4X QDR"}
 
 
-def write(root: Path, host: Host, index: int, mtu: int) -> None:
+def write(root: Path, cluster: Cluster, host: int) -> None:
     """Writes class/net, class/infiniband and the devices behind them under `root`."""
-    for number, nic in enumerate(host.nics):
-        _write_nic(root, nic, number, index, mtu)
+    for number in range(len(cluster.hosts[host].nics)):
+        _write_nic(root, cluster, host, number)
 
 
 def megabits(nic: Nic) -> int:
     return UNSHAPED_MBIT if nic.slower is None else max(1, nic.slower // 1_000_000)
 
 
-def _write_nic(root: Path, nic: Nic, number: int, host: int, mtu: int) -> None:
-    name = f"eth{number}"
+def _write_nic(root: Path, cluster: Cluster, host: int, number: int) -> None:
+    name, nic = f"eth{number}", cluster.hosts[host].nics[number]
     device = root / f"devices/nic{number}"
     link_type = 32 if nic.fabric == "infiniband" else 1  # ARPHRD_INFINIBAND, ARPHRD_ETHER
     _fill(device, {"numa_node": nic.numa})
@@ -34,7 +34,7 @@ def _write_nic(root: Path, nic: Nic, number: int, host: int, mtu: int) -> None:
             "operstate": "up",
             "type": link_type,
             "address": hardware_address(host, number),
-            "mtu": mtu,
+            "mtu": cluster.mtu,
         },
     )
     (root / "class/net" / name / "device").symlink_to(f"../../../devices/nic{number}")
@@ -51,7 +51,7 @@ def _write_nic(root: Path, nic: Nic, number: int, host: int, mtu: int) -> None:
             "rate": _rate(megabits(nic)),
         },
     )
-    _write_gids(port, nic, name, address(host, number))
+    _write_gids(port, nic, name, cluster.address(host, number))
     (root / "class/infiniband" / rdma / "device").symlink_to(f"../../../devices/nic{number}")
 
 

@@ -157,9 +157,38 @@ def test_native_islands_show_engine_network_and_staging(tmp_path: Path) -> None:
     assert [member["emulated"] for member in facts["ranks"]] == [False] * 4 + [True]
 
 
+def test_many_islands_and_hosts_of_a_kind_share_a_branch() -> None:
+    def rank(host: int, vendor: str, cores: int) -> RankInfo:
+        nic = Nic(name="eth0", fabric=Fabric.ethernet, bandwidth=125_000_000,
+                  address=f"198.18.0.{host}", subnet="198.18.0.0/24")  # fmt: skip
+        memory = _core.Memory.host if vendor == "cpu" else _core.Memory.device
+        return RankInfo(host=str(host), host_name=f"h{host}", vendor=vendor, cores=cores,
+                        memory=memory, nics=[nic])  # fmt: skip
+
+    cpus = [rank(host, "cpu", 1 if host < 10 else 2) for host in range(16)]
+    gpus = [rank(host, "nvidia", 1 if host < 30 else 3) for host in range(20, 40)]
+    text = page(Topology(cpus + gpus), [[]] * 36, 400)
+    assert "alike: islands 1-9" in text and "alike: islands 11-15" in text
+    assert "alike: hosts 17-25" in text and "alike: hosts 27-35" in text
+    assert sum("of host" in line or "to other hosts" in line for line in text.splitlines()) == 4
+    text = page(Topology(cpus), [[]] * 16, 400)
+    assert "alike" not in text and "island 15" in text
+    unlike = [rank(host, "cpu", 1 + host) for host in range(40)]
+    text = page(Topology(unlike), [[]] * 40, 400)
+    assert "island 15" in text and "24 more islands" in text and "island 16" not in text
+
+
 @pytest.mark.parametrize(
     ("ranks", "text"),
-    [([0], "rank 0"), ([0, 1, 2, 5], "ranks 0-2, 5"), ([1, 3], "ranks 1, 3")],
+    [
+        ([0], "rank 0"),
+        ([0, 1, 2, 5], "ranks 0-2, 5"),
+        ([1, 3], "ranks 1, 3"),
+        (
+            list(range(0, 40, 2)),
+            "ranks 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30 and 4 more runs",
+        ),
+    ],
 )
 def test_consecutive_ranks_are_shown_as_a_range(ranks: list[int], text: str) -> None:
     assert topo_page.format_ranks(ranks) == text

@@ -2,6 +2,8 @@
 
 from collections import Counter
 from dataclasses import fields, replace
+from ipaddress import ip_address, ip_network
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -19,12 +21,13 @@ from hetcomm.emulate.cluster import (
 )
 from hetcomm.emulate.cluster_text import text as text_of
 from hetcomm.emulate.job import Job
-from hetcomm.emulate.network import FASTEST_SHAPED, note
+from hetcomm.emulate.network import FASTEST_SHAPED, hardware_address, note
 from hetcomm.emulate.vendors import environment, library
 
 EXAMPLES = Path(__file__).parents[2] / "examples/clusters"
 NIC = '[[host.nic]]\nrate = "1gbit"\n'
 HOST = f'[[host]]\nname = "red0"\nranks = 2\n{NIC}'
+HOST2 = HOST.replace("red0", "b")
 
 
 def test_the_page_names_every_key_and_every_variable() -> None:
@@ -78,6 +81,49 @@ def test_hosts_with_gpus_load(tmp_path: Path) -> None:
     assert environment(Host("red0", 1, (Nic(),), "tpu"), 0) == {}
 
 
+def test_a_table_with_a_count_is_so_many_hosts(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text(HOST.replace("red0", "red").replace("ranks", "count = 300\nranks") + HOST2)
+    cluster = load(file)
+    port = Nic(1_000_000_000, 1_000_000_000)
+    assert cluster.hosts == (
+        *(Host(f"red{i}", 2, (port,)) for i in range(300)),
+        Host("b", 2, (port,)),
+    )
+    file.write_text(text_of(cluster))
+    assert load(file) == cluster
+
+
+@pytest.mark.parametrize(
+    ("hosts", "nics", "prefix"), [(254, 16, 24), (255, 16, 19), (300, 3, 17), (9000, 1, 15)]
+)
+def test_every_nic_has_an_address_in_the_network_of_its_index(
+    hosts: int, nics: int, prefix: int
+) -> None:
+    few, many = (Nic(),), (Nic(),) * nics
+    cluster = Cluster(
+        tuple(Host(f"h{i}", 1, many if i == 7 else few) for i in range(hosts)),
+    )
+    assert cluster.prefix == prefix
+    networks = [ip_network(cluster.subnet(index)) for index in range(nics)]
+    assert all(network.subnet_of(ip_network("198.18.0.0/15")) for network in networks)
+    assert not any(a.overlaps(b) for a, b in combinations(networks, 2))
+    for index, network in enumerate(networks):
+        addresses = [ip_address(cluster.address(host, index)) for host in range(hosts)]
+        assert addresses[0] == network.network_address + 1
+        assert len(set(addresses)) == hosts
+        assert addresses[-1] in network and addresses[-1] != network.broadcast_address
+    numbers = {hardware_address(host, nic) for host in range(hosts) for nic in range(nics)}
+    assert len(numbers) == hosts * nics
+    assert all(len(number) == 17 for number in numbers)
+
+
+def test_more_hosts_than_addresses_are_rejected() -> None:
+    hosts = tuple(Host(f"h{i}", 1, (Nic(),) * 9) for i in range(8191))
+    with pytest.raises(ClusterError, match="1 to 8190 hosts, got 8191"):
+        Cluster(hosts)
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.stem)
 def test_examples_load(path: Path) -> None:
     assert load(path).ranks >= 4
@@ -101,6 +147,9 @@ def test_examples_load(path: Path) -> None:
         (HOST + "[host.gpu]\n", "host[0].gpu", "gpu"),
         (HOST.replace("2", "0"), "host[0].ranks", "0"),
         (HOST.replace("2", "true"), "host[0].ranks", "True"),
+        (HOST.replace("ranks", "count = 0\nranks"), "host[0].count", "0"),
+        (HOST.replace("ranks", "count = 200000\nranks"), "host[0].count", "200000"),
+        (HOST.replace("ranks", "count = '8'\nranks"), "host[0].count", "8"),
         (HOST.replace("ranks = 2\n", ""), "host[0].ranks", "nothing"),
         (HOST.replace("red0", "red 0"), "host[0].name", "red 0"),
         (HOST + HOST, "host[1].name", "red0"),

@@ -12,8 +12,6 @@ from cluster_job import FASTEST, ClusterJob
 from job import NOTICE
 from trial import UNNAMED, Complaint, Trial
 
-from hetcomm.emulate.cluster import address
-
 # Seconds until the warning of a lost rail, and from there to right results. The kernel ends the
 # connections of a rail 6 s after its last sign of life.
 NOTICED, RECOVERED = 6.0 + 3 * NOTICE, 6.0 + 3 * NOTICE
@@ -39,6 +37,7 @@ class Breaker:
         assert isinstance(trial.job, ClusterJob)
         self.trial, self.job = trial, trial.job
         self.hosts, placement = self.job.cluster.hosts, self.job.cluster.placement
+        self.address = self.job.cluster.address
         self.networks = [self.job.network(placement.index(h)) for h in range(len(self.hosts))]
         self.victim = placement[trial.victim]
         self.rails: set[Rail] = set()
@@ -60,7 +59,7 @@ class Breaker:
         interface, only = f"eth{number}", []
         if change == "swallow" and chance.random() < 0.5:
             rails = {chance.choice(sorted(rails - self.rails, key=sorted))}
-            only = [address(h, number) for rail in rails for h, _ in rail if h != host]
+            only = [self.address(h, number) for rail in rails for h, _ in rail if h != host]
         self.trial.tell(" ".join((change, interface, "of", self.hosts[host].name, *only)))
         self.networks[host].change(change, interface, *only)
         self.rails |= rails
@@ -72,7 +71,7 @@ class Breaker:
         for match in WARNING.finditer(log):
             ends = [match.groups()[:3], match.groups()[3:]]
             nics = [(numbers[host], int(interface[3:])) for interface, _, host in ends]
-            if [address(*nic) for nic in nics] != [end[1] for end in ends]:
+            if [self.address(*nic) for nic in nics] != [end[1] for end in ends]:
                 raise Complaint(UNNAMED, f"addresses of other NICs: {match[0]}")
             found.add(frozenset(nics))
         if found - self.rails:

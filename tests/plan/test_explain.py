@@ -131,6 +131,35 @@ def test_copies_to_and_from_staging_are_shown(tmp_path: Path) -> None:
     assert candidate["staging"] >= (16 << 20) // 16
 
 
+def test_a_thousand_hosts_fit_on_a_page(tmp_path: Path) -> None:
+    asked = ("--islands", "900x8+100x4", "--bytes", "64M", "--rank", "7000")
+    page = run("all_reduce", *asked, columns=100)
+    assert len(page.splitlines()) < 80
+    assert "7600 ranks, 1000 islands, 1000 hosts" in page
+    assert "alike: islands 1-899" in page and "alike: islands 901-999" in page
+    table = page[page.index("Plan of rank 7000") :]
+    assert "busy" in table and "start" not in table  # no plans of all ranks were replayed
+    found = json.loads(run("all_reduce", *asked, "--json"))
+    assert not found["replayed"]
+    (plan,) = found["plans"]
+    assert all(leg["busy"] > 0 and leg["start"] is None for leg in plan["legs"])
+    (ring,) = [one for one in found["candidates"] if one["algorithm"] == "hierarchical_ring"]
+    # 64 MiB over 1 Gbit/s, out and in at once, twice: up to the headers of TCP.
+    assert ring["total"] > ring["bridge"] > 0.8 * 2 * (64 << 20) * 8
+    assert 0.7 * 2 * (64 << 20) < ring["bridge_bytes"] < 2 * (64 << 20)
+
+
+def test_messages_with_many_peers_are_one_leg() -> None:
+    page = run("all_to_all", "--islands", "18x1", "--codec", "none")
+    assert "send to 17 ranks x 17 chunks" in page and "recv from 17 ranks x 17" in page
+
+
+def test_some_ranks_stand_for_all_that_encode() -> None:
+    page = run("all_reduce", "--islands", "17x2", "--codec", "lossless")
+    assert "ranks such as these encode on the host: 0, 1, 32, 33" in page
+    assert re.search(r"codec lossless, [\d.]+ MiB -> [\d.]+ MiB from the busiest host", page)
+
+
 def test_the_selection_table_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HETCOMM_SELECT", "all_reduce:0-inf=hierarchical_ring")
     found = json.loads(run("all_reduce", "--islands", "1+1+1+1", "--json"))
@@ -142,7 +171,10 @@ def test_the_selection_table_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "message"),
     [
         (["all_reduc"], "collective: expected one of"),
-        (["all_reduce", "--islands", "2+x"], "--islands: expected sizes"),
+        *(
+            (["all_reduce", "--islands", sizes], f'islands of 8; got "{sizes}"')
+            for sizes in ("2+x", "", "2+", "0x8", "8x0", "x8", "2x2x2", "200000x1", "-1", "٣x2")
+        ),
         (["all_reduce", "--islands", "2+2", "--bandwidth", "fast"], "--bandwidth"),
         (["all_reduce", "--islands", "2+2", "--rank", "4"], "--rank: expected 0 to 3, got 4"),
         (["all_reduce", "--islands", "2", "--dtype", "float31"], "--dtype: expected one of"),
