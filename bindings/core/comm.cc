@@ -267,10 +267,10 @@ void bind_comm(py::module_& module) {
   bind_store<LocalStore>(module, "LocalStore", "For ranks that are threads of one process.")
       .def(py::init<>());
   bind_store<SealedStore>(module, "SealedStore", "A store whose values carry a group's seals.");
-  py::class_<Numbers>(module, "Numbers", "Unique numbers below a limit.")
+  py::class_<Numbers>(module, "Numbers", "Blocks of unique numbers below a limit.")
       .def(py::init<uint32_t>(), py::arg("limit"))
-      .def("take", &Numbers::take)
-      .def("release", &Numbers::release, py::arg("number"));
+      .def("take", &Numbers::take, py::arg("count") = 1)
+      .def("release", &Numbers::release, py::arg("first"));
   py::class_<Executor, std::shared_ptr<Executor>>(module, "Executor")
       .def(py::init([](const std::vector<std::string>& transports) {
              return make_shared_of_process<Executor>(std::make_unique<Transports>(transports));

@@ -53,11 +53,11 @@ LinkEnd addressed_end(const Topology& topology, const std::vector<Member>& membe
   return end;
 }
 
-// The route of this rank to a peer, and the peer's number of the communicator.
+// The route of this rank to a peer, and the peer's SenderNumbers.
 PeerAddress peer_address(const Group& group, int peer, const IslandSetup& setup,
                          const std::vector<ConnectInfo>& infos) {
   PeerAddress to;
-  to.communicator = setup.members[peer].number;
+  to.first_sender = setup.members[peer].first_sender;
   if (peer == group.rank) return to;
   const auto end = [&](int rank, int other) {
     return addressed_end(*group.topology, setup.members, rank, other, infos[rank]);

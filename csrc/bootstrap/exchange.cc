@@ -122,7 +122,7 @@ Member MemberExchange::probe() {
   codec_setting(mine.codec);  // throws
   profile_ = profile_setting();
   if (profile_) mine.profile = profile_->digest();
-  mine.number = group_.queue->number.value();
+  mine.first_sender = group_.queue->senders.first();
   mine.wake_address = executor.wake_address();
   if (transports.main()) mine.shared_memory = transports.main()->shared_memory();
   {

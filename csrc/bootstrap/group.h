@@ -35,7 +35,8 @@ struct Group {
         size(options.size),
         name(options.name),
         timeout(options.timeout),
-        executor(options.executor) {}
+        executor(options.executor),
+        queue(std::make_shared<RunQueue>(options.size)) {}
   Group(const Group&) = delete;
 
   const int rank, size;
@@ -49,7 +50,7 @@ struct Group {
   // A planner of this group for a topology with fewer rails.
   std::function<std::shared_ptr<Planner>(std::shared_ptr<const Topology>)> make_planner;
   // The runs, and the paths to all ranks with the engine of the island.
-  std::shared_ptr<RunQueue> queue = std::make_shared<RunQueue>();
+  std::shared_ptr<RunQueue> queue;
   std::shared_ptr<Health> health;               // null in a group of one
   std::optional<RailListeners> rail_listeners;  // closed when this rank leaves
 };

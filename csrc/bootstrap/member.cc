@@ -6,7 +6,7 @@ namespace hetcomm {
 namespace {
 
 // Raise it when ranks of different builds can no longer work together.
-constexpr uint64_t kProtocol = 18;
+constexpr uint64_t kProtocol = 19;
 
 }  // namespace
 
@@ -18,7 +18,7 @@ std::string Member::pack() const {
       .put(uint64_t{deterministic})
       .put(codec)
       .put(profile)
-      .put(uint64_t{number})
+      .put(uint64_t{first_sender})
       .put(local_address)
       .put(network_address)
       .put(wake_address)
@@ -45,7 +45,7 @@ Member Member::unpack(const std::string& bytes) {
   member.deterministic = from.number() != 0;
   member.codec = from.text();
   member.profile = from.text();
-  member.number = static_cast<uint32_t>(from.number());
+  member.first_sender = static_cast<uint32_t>(from.number());
   member.local_address = from.text();
   member.network_address = from.text();
   member.wake_address = from.text();

@@ -24,7 +24,9 @@ class Monitor;
 // The runs of one communicator, in submission order. Owned by the communicator and used under the
 // executor's lock.
 struct RunQueue {
-  const CommunicatorNumber number;
+  explicit RunQueue(int ranks) : senders(ranks) {}
+
+  const SenderNumbers senders;
   std::unique_ptr<Paths> paths;
   std::deque<std::shared_ptr<Run>> pending;   // collectives that wait for an island lane
   std::deque<std::shared_ptr<Run>> messages;  // messages that wait for earlier ones or a sender

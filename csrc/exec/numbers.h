@@ -1,39 +1,41 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <mutex>
-#include <vector>
 
 namespace hetcomm {
 
-// Unique numbers below a limit. A released number comes again as late as possible, so that late
-// messages to its last owner reach no other owner. Thread-safe.
+// Blocks of unique numbers below a limit. A released number comes again as late as possible, so
+// that late messages to its last owner reach no other owner. Thread-safe.
 class Numbers {
  public:
-  explicit Numbers(uint32_t limit) : taken_(limit) {}
+  explicit Numbers(uint32_t limit) : limit_(limit) {}
 
-  // Throws Error(invalid_argument) if all numbers are taken.
-  uint32_t take();
-  void release(uint32_t number);
+  // The first of `count` numbers, a power of two, and a multiple of it. Throws
+  // Error(invalid_argument) if no such block is free.
+  uint32_t take(uint32_t count = 1);
+  void release(uint32_t first);
 
  private:
+  const uint32_t limit_;
   std::mutex mutex_;
-  std::vector<bool> taken_;
+  std::map<uint32_t, uint32_t> taken_;  // by first number, the end of the block
   uint32_t next_ = 0;
 };
 
-// The number of one communicator of this process. Peers put the number into tags. It lasts as long
-// as messages to the communicator may arrive.
-class CommunicatorNumber {
+// One number for each rank of a communicator of this process. Senders put their numbers into tags.
+// A block lasts as long as messages to the communicator may arrive.
+class SenderNumbers {
  public:
-  CommunicatorNumber();
-  ~CommunicatorNumber();
-  CommunicatorNumber(const CommunicatorNumber&) = delete;
+  explicit SenderNumbers(int ranks);
+  ~SenderNumbers();
+  SenderNumbers(const SenderNumbers&) = delete;
 
-  uint32_t value() const { return value_; }
+  uint32_t first() const { return first_; }  // of rank 0; the others follow
 
  private:
-  const uint32_t value_;
+  const uint32_t first_;
 };
 
 }  // namespace hetcomm

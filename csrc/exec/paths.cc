@@ -1,6 +1,7 @@
 #include "exec/paths.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace hetcomm {
 
@@ -48,13 +49,16 @@ Link* Paths::link(int peer, Status& status) {
 }
 
 int Paths::sender(uint64_t body) const {
-  const uint64_t wanted = tag(peers_[rank_].communicator, 0, body);
-  const uint64_t mask = ~(compared(true) | tag(0, kMaxRanks - 1, 0));
+  const uint32_t first = peers_[rank_].first_sender;
+  const uint64_t wanted = tag(first, body);
+  // A multiple of the block's length is its first number, so the mask leaves out the rank alone.
+  const auto block = std::bit_ceil(static_cast<uint32_t>(peers_.size()));
+  const uint64_t mask = ~(compared(true) | tag(block - 1, 0));
   const Transport* asked = nullptr;
   for (const PeerAddress& peer : peers_) {
     if (peer.route.transport == nullptr || peer.route.transport == asked) continue;
     asked = peer.route.transport;
-    if (const auto found = asked->arrived(wanted, mask)) return sender_of(*found);
+    if (const auto found = asked->arrived(wanted, mask)) return static_cast<int>(sender_of(*found) - first);
   }
   return -1;
 }

@@ -18,7 +18,7 @@ namespace hetcomm {
 // The way to one member of a communicator, as that member published it.
 struct PeerAddress {
   Route route;
-  uint32_t communicator = 0;  // the peer's own number for this communicator
+  uint32_t first_sender = 0;  // of the peer's SenderNumbers for this communicator
 };
 
 // The ways from one rank to the other ranks of its communicator: the engine of its island, and a
@@ -69,23 +69,23 @@ class Paths {
   void drop_links() { links_.clear(); }  // no other call comes afterwards
 
   // Bits of a tag, from the highest:
-  //   63-52 receiver's communicator   51 kPartTag   50-38 sender's rank   37 kind
+  //   63-52 and 50-38 sender, of the receiver's SenderNumbers   51 kPartTag   37 kind
   //   of a collective (kind 0): 36-25 sequence, 24-13 message number, 12-0 call hash
   //   of a user's message (kind 1): 36-5 user tag, 4-0 dtype
   // A receive does not match on kPartTag, call hash or dtype. MessageSteps compares these once the
   // message is there. So ranks that disagree about a call get an error instead of an endless wait.
-  static constexpr int kMaxRanks = 1 << 13;
-  static constexpr uint32_t kMaxCommunicators = (1 << 12) - 1;  // see kTransportTags
+  static constexpr int kMaxRanks = 1 << 17;
+  static constexpr uint32_t kSenderNumbers = ((1 << 12) - 1) << 13;  // see kTransportTags
   static constexpr uint64_t kCollectiveHash = 0x1fff, kMessageDtype = 0x1f;
   static constexpr uint64_t compared(bool message) {
     return kPartTag | (message ? kMessageDtype : kCollectiveHash);
   }
   static_assert(kDtypes <= kMessageDtype + 1, "five bits hold every dtype");
   uint64_t send_tag(int to, uint64_t body) const {
-    return tag(peers_[to].communicator, rank_, body);
+    return tag(peers_[to].first_sender + rank_, body);
   }
   uint64_t recv_tag(int from, uint64_t body) const {
-    return tag(peers_[rank_].communicator, from, body);
+    return tag(peers_[rank_].first_sender + from, body);
   }
   static_assert(kMessageNumbers <= 1 << 12, "twelve bits hold every message number");
   static uint64_t collective_body(uint64_t sequence, int message, uint64_t hash) {
@@ -96,11 +96,13 @@ class Paths {
     return uint64_t{1} << 37 | static_cast<uint64_t>(user_tag) << 5 | (dtype & kMessageDtype);
   }
 
-  static int sender_of(uint64_t tag) { return static_cast<int>(tag >> 38 & (kMaxRanks - 1)); }
+  static uint32_t sender_of(uint64_t tag) {
+    return static_cast<uint32_t>(tag >> 52 << 13 | (tag >> 38 & 0x1fff));
+  }
 
  private:
-  static uint64_t tag(uint32_t communicator, int sender, uint64_t body) {
-    return static_cast<uint64_t>(communicator) << 52 | static_cast<uint64_t>(sender) << 38 | body;
+  static uint64_t tag(uint32_t sender, uint64_t body) {
+    return uint64_t{sender >> 13} << 52 | uint64_t{sender & 0x1fff} << 38 | body;
   }
 
   int rank_;

@@ -1,6 +1,5 @@
 #include "exec/run.h"
 
-#include <numeric>
 #include <utility>
 
 #include "exec/local_steps.h"
@@ -92,11 +91,8 @@ bool Run::awaits_fill() {
 bool Run::slow_to_start() const {
   const Spec& spec = plan_->spec;
   if (device_ || spec.collective == Collective::recv) return false;
-  int64_t count = spec.count;
-  if (!spec.splits.empty()) {
-    const auto sent = spec.splits.begin() + int64_t{plan_->rank} * plan_->size;
-    count = std::accumulate(sent, sent + plan_->size, int64_t{0});
-  }
+  const bool unequal = !spec.splits.empty();
+  const int64_t count = unequal ? buffer_counts(spec, plan_->rank, plan_->size).input : spec.count;
   return count * static_cast<int64_t>(size_of(spec.dtype)) >= kSlowToStart;
 }
 

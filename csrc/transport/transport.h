@@ -76,7 +76,7 @@ class Link {
   virtual std::string describe() const = 0;
 };
 
-// A tag with all of these bits belongs to the transport, so no communicator has the number 4095.
+// A tag with all of these bits belongs to the transport, so no SenderNumbers have them.
 // Every receive compares these bits.
 constexpr uint64_t kTransportTags = uint64_t{0xfff} << 52;
 // This bit marks a part of a message that a transport has divided. Senders leave the bit clear, and

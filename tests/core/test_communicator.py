@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from communicators import BOUND, COLLECTIVES, Call, executor, random_spec, results_of, run_ranks
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hetcomm import _core
 from hetcomm._core import Collective, Communicator, Dtype, ReduceOp, Spec
@@ -359,7 +361,7 @@ def test_impossible_ranks_and_sizes_are_rejected(rank: int, size: int) -> None:
 def test_used_numbers_are_skipped_after_wrapping() -> None:
     numbers = _core.Numbers(4)
     assert [numbers.take() for _ in range(4)] == [0, 1, 2, 3]
-    with pytest.raises(_core.InvalidArgumentError, match="at most 4 process groups"):
+    with pytest.raises(_core.InvalidArgumentError, match="at most 4 ranks at a time"):
         numbers.take()
     numbers.release(2)
     assert numbers.take() == 2
@@ -367,6 +369,30 @@ def test_used_numbers_are_skipped_after_wrapping() -> None:
     numbers.release(1)
     numbers.release(2)
     assert [numbers.take() for _ in range(3)] == [3, 1, 2]  # the number released last comes last
+
+
+@settings(max_examples=200)
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), max_size=60))
+def test_blocks_of_numbers_are_aligned_and_apart(requests: list[tuple[int, int]]) -> None:
+    limit = 200
+    numbers, taken = _core.Numbers(limit), dict[int, int]()
+    for bits, which in requests:
+        count = 1 << bits
+        if which < len(taken) // 2:
+            first = sorted(taken)[which]
+            numbers.release(first)
+            del taken[first]
+        try:
+            first = numbers.take(count)
+        except _core.InvalidArgumentError:
+            used = {number for first in taken for number in range(first, first + taken[first])}
+            free = (set(range(start, start + count)) for start in range(0, limit, count))
+            assert all(block & used or max(block) >= limit for block in free)
+            continue
+        assert first % count == 0 and first + count <= limit
+        for other, length in taken.items():
+            assert first + count <= other or other + length <= first
+        taken[first] = count
 
 
 def test_group_numbers_are_reused() -> None:
