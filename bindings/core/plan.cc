@@ -22,19 +22,20 @@ void bind_spec(py::module_& module) {
                    "broadcast and reduce, of one rank's block for the others. in_place: input and "
                    "output are the same memory (all_reduce, reduce and broadcast only). splits: "
                    "for an all_to_all with unequal blocks, n x n row-major, element "
-                   "from * n + to. Immutable and hashable.")
+                   "from * n + to; or of splits_rank alone, to each rank and then from each rank. "
+                   "Immutable and hashable.")
       .def(py::init([](Collective collective, Dtype dtype, ReduceOp op, int root, int64_t count,
                        bool in_place, std::vector<int64_t> splits, double factor,
-                       const std::string& codec, bool feedback) {
+                       const std::string& codec, bool feedback, int splits_rank) {
              const CodecSetting setting = codec == "group" ? kCodecOfGroup : codec_setting(codec);
-             return Spec{collective,        dtype,   op,      factor, root, count, in_place,
-                         std::move(splits), setting, feedback};
+             return Spec{collective,        dtype,   op,       factor,     root, count, in_place,
+                         std::move(splits), setting, feedback, splits_rank};
            }),
            py::arg("collective"), py::arg("dtype") = usual.dtype, py::arg("op") = usual.op,
            py::kw_only(), py::arg("root") = usual.root, py::arg("count") = usual.count,
            py::arg("in_place") = usual.in_place, py::arg("splits") = usual.splits,
            py::arg("factor") = usual.factor, py::arg("codec") = "group",
-           py::arg("feedback") = false)
+           py::arg("feedback") = false, py::arg("splits_rank") = usual.splits_rank)
       .def_readonly("collective", &Spec::collective)
       .def_readonly("dtype", &Spec::dtype)
       .def_readonly("op", &Spec::op)

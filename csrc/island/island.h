@@ -51,9 +51,11 @@ struct IslandCall {
   bool reduces = false;  // sums the sources of all members; else takes the source on `from`
   bool to_all = false;   // writes the targets of all members; else the target on `to`
   Dtype dtype = Dtype::float32;
-  ReduceOp op = ReduceOp::sum;      // of this step; an average is over the members
-  CallDescriptor descriptor;        // only native libraries read its factor, that of premul_sum
-  std::vector<IslandPiece> pieces;  // the same list on every member, except for addresses
+  ReduceOp op = ReduceOp::sum;  // of this step; an average is over the members
+  CallDescriptor descriptor;    // only native libraries read its factor, that of premul_sum
+  // The same list on every member, except for addresses. Native libraries need of an all_to_all
+  // only those of the member.
+  std::vector<IslandPiece> pieces;
   // The stream is being captured into a graph: the call is over as soon as it is in the stream.
   bool captured = false;
 };

@@ -128,25 +128,42 @@ void PlanBuilder::island_step(const StepKind& kind, int island, const std::vecto
     return;
   }
   Step step{.kind = &kind, .scaled = kind.reduces && island_scales_};
+  // The piece that the next one may join, as an index + 1. Between members it is the last of both,
+  // whatever other pieces a build lists.
+  std::map<std::pair<int, int>, size_t> last_of_pair;
+  size_t last = 0;
   for (Piece piece : pieces) {
     require_equal_counts(piece.source, piece.target);
     if (piece.source.count == 0) continue;
     piece.source = placed(piece.source);
     piece.target = placed(piece.target);
-    Piece* last = step.pieces.empty() ? nullptr : &step.pieces.back();
-    if (last && last->from == piece.from && last->to == piece.to &&
-        adjacent(last->source, piece.source) && adjacent(last->target, piece.target)) {
-      last->source.count += piece.source.count;
-      last->target.count += piece.target.count;
+    size_t& known = step.is_exchange() ? last_of_pair[{piece.from, piece.to}] : last;
+    Piece* before = known > 0 ? &step.pieces[known - 1] : nullptr;
+    if (before && before->from == piece.from && before->to == piece.to &&
+        adjacent(before->source, piece.source) && adjacent(before->target, piece.target)) {
+      before->source.count += piece.source.count;
+      before->target.count += piece.target.count;
     } else {
       step.pieces.push_back(piece);
+      known = step.pieces.size();
     }
   }
   if (step.pieces.empty()) return;
+  const bool own_alone = step.is_exchange() && topology_.native(members[0]);
+  std::map<int, std::vector<Piece>> own;
+  for (const Piece& piece : step.pieces) {
+    if (!own_alone) break;
+    if (builds(piece.from)) own[piece.from].push_back(piece);
+    if (piece.to != piece.from && builds(piece.to)) own[piece.to].push_back(piece);
+  }
   for (int rank : members) {
-    if (builds(rank)) append(rank, step);
+    if (!builds(rank)) continue;
+    if (own_alone) step.pieces = std::move(own[rank]);
+    append(rank, step);
   }
 }
+
+bool PlanBuilder::lists_all(int rank) const { return !topology_.native(rank) || builds(rank); }
 
 void PlanBuilder::transfer(int from, const Range& source, int to, const Range& target,
                            bool even_if_empty) {

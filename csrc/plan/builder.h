@@ -67,7 +67,6 @@ class PlanBuilder {
   int divide(int chunks, int64_t whole, int64_t first);
   // The whole is so many times the first chunk.
   const Division& division() const { return division_; }
-  bool for_price() const { return for_price_; }
 
   // Elements of the input and the output.
   Range input(int64_t first, int64_t count) const { return elements(Space::input, first, count); }
@@ -75,10 +74,12 @@ class PlanBuilder {
 
   // Island collectives. Empty pieces are dropped. Adjacent pieces between the same ranks are
   // joined. In islands of one member pieces become copies. Targets must not overlap on any member.
+  // An all_to_all lists all pieces, or in a native island those of its ranks.
   void island_all_reduce(int island, const std::vector<Piece>& pieces);
   void island_reduce_scatter(int island, const std::vector<Piece>& pieces);
   void island_all_gather(int island, const std::vector<Piece>& pieces);
   void island_all_to_all(int island, const std::vector<Piece>& pieces);
+  bool lists_all(int rank) const;  // of this member in an all_to_all
 
   // An empty range or a copy onto itself makes no step. A transfer is a send and a recv, or several
   // of both where an end is staged. A codec adds steps that encode and decode.

@@ -12,9 +12,10 @@ int64_t bytes_of(const Spec& spec, int64_t count) {
 // The start of each block in the concatenated inputs of an all-to-all, by sender and receiver.
 std::vector<int64_t> block_starts(const Spec& spec, int size) {
   std::vector<int64_t> starts{0};
-  for (int block = 0; block < size * size; ++block) {
-    const int64_t count = spec.splits.empty() ? spec.count : spec.splits[block];
-    starts.push_back(starts.back() + bytes_of(spec, count));
+  for (int from = 0; from < size; ++from) {
+    for (int to = 0; to < size; ++to) {
+      starts.push_back(starts.back() + bytes_of(spec, spec.block(from, to, size)));
+    }
   }
   return starts;
 }

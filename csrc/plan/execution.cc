@@ -274,9 +274,8 @@ void Execution::perform_local(int step) {
 }
 
 void Execution::perform_island(const StepGraph::IslandCollective& collective) {
-  const std::vector<Piece>& pieces = graph_.step(collective.steps[0]).pieces;
-  for (int part = 0; part < static_cast<int>(pieces.size()); ++part) {
-    perform_piece(collective, part, pieces[part]);
+  for (int part = 0; part < static_cast<int>(collective.pieces.size()); ++part) {
+    perform_piece(collective, part, collective.pieces[part]);
   }
 }
 

@@ -90,6 +90,13 @@ bool has_reduction(Collective collective) {
          collective == Collective::reduce_scatter || collective == Collective::barrier;
 }
 
+int64_t Spec::block(int from, int to, int size) const {
+  if (splits.empty()) return count;
+  if (splits_rank < 0) return splits[static_cast<size_t>(from) * size + to];
+  if (from == splits_rank) return splits[to];
+  return to == splits_rank ? splits[size + from] : 0;
+}
+
 size_t hash(const Spec& spec) {
   uint64_t value = 0x9e3779b97f4a7c15;
   auto mix = [&value](uint64_t part) {
@@ -166,8 +173,8 @@ BufferCounts buffer_counts(const Spec& spec, int rank, int size) {
     case Collective::all_to_all:
       if (spec.splits.empty()) return {count * size, count * size};
       for (int peer = 0; peer < size; ++peer) {
-        unequal.input += spec.splits[rank * size + peer];
-        unequal.output += spec.splits[peer * size + rank];
+        unequal.input += spec.block(rank, peer, size);
+        unequal.output += spec.block(peer, rank, size);
       }
       return unequal;
     case Collective::send:
@@ -186,8 +193,8 @@ int64_t largest_buffer(const Spec& spec, int size) {
     return std::max(counts.input, counts.output);
   };
   // With equal blocks no rank has more than the root.
-  int64_t count = spec.splits.empty() ? larger(spec.root) : 0;
-  for (int rank = 0; rank < size && !spec.splits.empty(); ++rank) {
+  int64_t count = larger(std::max(spec.splits_rank, spec.root));
+  for (int rank = 0; rank < size && !spec.splits.empty() && spec.splits_rank < 0; ++rank) {
     count = std::max(count, larger(rank));
   }
   return count * static_cast<int64_t>(size_of(spec.dtype));

@@ -47,14 +47,18 @@ struct Spec {
   // Input and output are the same memory. Only all_reduce, reduce and broadcast allow it. The plan
   // names this memory output, never input.
   bool in_place = false;
-  // Unequal blocks of an all_to_all: splits[from * n + to] elements, n x n. Else empty.
+  // Elements of the unequal blocks of an all_to_all; else empty. Of all ranks, n x n:
+  // splits[from * n + to]. Or of `splits_rank` alone, 2 n: to each rank, then from each rank.
   std::vector<int64_t> splits;
   CodecSetting codec = kCodecOfGroup;  // of long messages between hosts
   // A lossy codec adds what earlier calls lost. The residual is float32 memory of the caller, with
   // an element for each element of the largest buffer. All ranks of the call have one.
   bool feedback = false;
+  int splits_rank = -1;  // -1: all ranks
 
   bool operator==(const Spec&) const = default;
+  // Elements of one block of an all_to_all of `size` ranks; 0 of blocks that `splits` lacks.
+  int64_t block(int from, int to, int size) const;
 };
 size_t hash(const Spec& spec);
 // The scale of the operation among `size` ranks; by 1 for an operation without a scale.
@@ -106,6 +110,7 @@ struct Piece {
   Range target;
 
   bool operator==(const Piece&) const = default;
+  bool has(int rank) const { return from == rank || to == rank; }
 };
 
 // One entry of a plan. A step starts when all steps of `after` are complete. An island step also
@@ -116,13 +121,14 @@ struct Step {
   int tag = 0;  // for send and recv: number of this plan's message between the two ranks
   std::vector<Range> sources;
   Range target;
-  std::vector<Piece> pieces;  // island steps: the same list on every member
+  std::vector<Piece> pieces;  // island steps: see steps.h
   std::vector<int> after;     // indices of earlier steps of this plan
   bool scaled = false;        // a reduction also applies the scale of the operation
 
   bool operator==(const Step&) const = default;
   bool in_island() const { return kind->performer == Performer::island; }
   bool is_message() const { return kind->performer == Performer::link; }
+  bool is_exchange() const { return in_island() && !kind->reduces && !kind->to_all; }
   const Range& message() const { return kind->sends ? sources[0] : target; }  // of send and recv
   bool in_staging() const;  // all ranges lie in host memory; for steps without pieces
 };

@@ -139,17 +139,23 @@ void Planner::validate(const Spec& spec) const {
   }
   if (spec.splits.empty()) return;
   if (spec.collective != Collective::all_to_all) refuse(spec, "splits are for all_to_all only");
-  if (spec.splits.size() != static_cast<size_t>(size) * size) {
+  const int rows = spec.splits_rank < 0 ? size : 2;
+  if (spec.splits.size() != static_cast<size_t>(rows) * size || spec.splits_rank >= size) {
     refuse(spec, "expected " + std::to_string(size) + " x " + std::to_string(size) +
-                     " splits, one for each pair of ranks; got " +
+                     " splits, one for each pair of ranks, or 2 x " + std::to_string(size) +
+                     " of a rank below " + std::to_string(size) + "; got " +
                      std::to_string(spec.splits.size()));
   }
   for (size_t i = 0; i < spec.splits.size(); ++i) {
-    if (spec.splits[i] < 0 || spec.splits[i] > most) {
-      refuse(spec, "expected splits from 0 to " + std::to_string(most) + "; got " +
-                       std::to_string(spec.splits[i]) + " from rank " + std::to_string(i / size) +
-                       " to " + std::to_string(i % size));
-    }
+    if (spec.splits[i] >= 0 && spec.splits[i] <= most) continue;
+    const int row = static_cast<int>(i / size), column = static_cast<int>(i % size);
+    const bool receives = spec.splits_rank >= 0 && row == 1;
+    refuse(spec, "expected splits from 0 to " + std::to_string(most) + "; got " +
+                     std::to_string(spec.splits[i]) + " from rank " +
+                     std::to_string(receives               ? column
+                                    : spec.splits_rank < 0 ? row
+                                                           : spec.splits_rank) +
+                     " to " + std::to_string(receives ? spec.splits_rank : column));
   }
 }
 
@@ -239,6 +245,10 @@ std::shared_ptr<const Plan> Planner::cached(const Key& key) {
                      std::to_string(rank));
   }
   validate(spec);
+  if (spec.splits_rank >= 0 && spec.splits_rank != rank) {
+    refuse(spec, "expected the splits of rank " + std::to_string(rank) + "; got those of rank " +
+                     std::to_string(spec.splits_rank));
+  }
   const auto [algorithm, chosen] = select(spec);
   const bool automatic = chosen && codec_for(spec).automatic;
   PlanBuilder builder(*topology_, spec, {rank}, automatic && plain ? nullptr : chosen);
@@ -275,6 +285,7 @@ std::string Planner::class_name(const Spec& spec) const {
 }
 
 std::vector<Plan> Planner::build_all(const Spec& spec, const Selection& selection) const {
+  if (spec.splits_rank >= 0) refuse(spec, "expected the splits of all ranks");
   std::vector<int> ranks(topology_->size());
   std::iota(ranks.begin(), ranks.end(), 0);
   PlanBuilder builder(*topology_, spec, ranks, selection.codec);

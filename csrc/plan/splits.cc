@@ -38,12 +38,9 @@ void set_splits(Spec& spec, int rank, const std::vector<int64_t>& sends,
                     std::to_string(sends[rank]) + " sent and " + std::to_string(receives[rank]) +
                     " received elements; correct one of them");
   }
-  const size_t size = sends.size();
-  spec.splits.assign(size * size, 0);
-  for (size_t peer = 0; peer < size; ++peer) {
-    spec.splits[rank * size + peer] = sends[peer];
-    spec.splits[peer * size + rank] = receives[peer];
-  }
+  spec.splits_rank = rank;
+  spec.splits = sends;
+  spec.splits.insert(spec.splits.end(), receives.begin(), receives.end());
 }
 
 }  // namespace hetcomm

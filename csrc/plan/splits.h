@@ -11,8 +11,8 @@ std::vector<int64_t> split_elements(int64_t rows, int64_t elements, std::vector<
                                     int size, const std::string& operation,
                                     const std::string& what);
 
-// Sets the row and the column of `rank` in the matrix of splits. Its plan needs no more. Throws
-// Error(invalid_argument) if the rank would not send to itself what it receives from itself.
+// Sets the splits of `rank` alone. Throws Error(invalid_argument) if the rank would not send to
+// itself what it receives from itself.
 void set_splits(Spec& spec, int rank, const std::vector<int64_t>& sends,
                 const std::vector<int64_t>& receives, const std::string& operation);
 

@@ -1,7 +1,9 @@
 #include "plan/step_graph.h"
 
 #include <algorithm>
+#include <map>
 #include <tuple>
+#include <utility>
 
 namespace hetcomm {
 namespace {
@@ -184,9 +186,9 @@ void StepGraph::match_island_steps(const Topology& topology) {
       const size_t common = std::min(mine.size(), leader.size());
       for (size_t i = 0; i < common; ++i) {
         const Step &here = step(mine[i]), &there = step(leader[i]);
-        if (here.kind == there.kind && here.pieces == there.pieces && here.scaled == there.scaled) {
-          continue;
-        }
+        const bool alike =
+            (here.is_exchange() && topology.native(member)) || here.pieces == there.pieces;
+        if (here.kind == there.kind && alike && here.scaled == there.scaled) continue;
         errors_.push_back(describe(mine[i]) + ", island step " + std::to_string(i) +
                           ", differs from " + describe(leader[i]) +
                           "; expected the same kind and pieces on all members of island " +
@@ -201,14 +203,47 @@ void StepGraph::match_island_steps(const Topology& topology) {
     }
     if (!errors_.empty()) continue;
     for (size_t i = 0; i < leader.size(); ++i) {
-      IslandCollective collective{island, {}};
+      IslandCollective collective{island, {}, {}};
       for (int member : members) {
         collective.steps.push_back(island_steps[member][i]);
         island_collective_of_[collective.steps.back()] = static_cast<int>(collectives_.size());
       }
+      collective.pieces = pieces_of_all(collective, topology);
       collectives_.push_back(std::move(collective));
     }
   }
+}
+
+std::vector<Piece> StepGraph::pieces_of_all(const IslandCollective& collective,
+                                            const Topology& topology) {
+  const Step& first = step(collective.steps[0]);
+  const std::vector<int>& members = topology.island(collective.island);
+  if (!first.is_exchange() || !topology.native(members[0])) return first.pieces;
+  std::vector<Piece> pieces;
+  using Pairs = std::map<std::pair<int, int>, std::vector<Piece>>;
+  Pairs sent, received;
+  for (int id : collective.steps) {
+    for (const Piece& piece : step(id).pieces) {
+      const int rank = rank_of_[id];
+      if (!piece.has(rank)) {
+        errors_.push_back(describe(id) + ": expected its own pieces; got one from rank " +
+                          std::to_string(piece.from) + " to rank " + std::to_string(piece.to));
+      }
+      if (piece.from == rank) pieces.push_back(piece);
+      if (piece.from == rank) sent[{piece.from, piece.to}].push_back(piece);
+      if (piece.to == rank) received[{piece.from, piece.to}].push_back(piece);
+    }
+  }
+  for (const Pairs* pairs : {&sent, &received}) {
+    for (const auto& [pair, own] : *pairs) {
+      if (sent[pair] == received[pair]) continue;
+      errors_.push_back(describe(collective.steps[0]) + ": ranks " + std::to_string(pair.first) +
+                        " and " + std::to_string(pair.second) +
+                        " list different pieces between them; expected the same ones in one order");
+      return pieces;
+    }
+  }
+  return pieces;
 }
 
 void StepGraph::find_dependents() {

@@ -17,7 +17,8 @@ class StepGraph {
   // One collective of an island: an island step of each member.
   struct IslandCollective {
     int island;
-    std::vector<int> steps;  // in the order of the island's members
+    std::vector<int> steps;     // in the order of the island's members
+    std::vector<Piece> pieces;  // of all members
   };
 
   // Malformed plans go into errors(). Replay the graph only without errors.
@@ -48,6 +49,7 @@ class StepGraph {
   bool check_plans(const Topology& topology);
   void match_messages();
   void match_island_steps(const Topology& topology);
+  std::vector<Piece> pieces_of_all(const IslandCollective& collective, const Topology& topology);
   void find_dependents();
 
   const std::vector<Plan>& plans_;

@@ -151,6 +151,7 @@ Topology::Topology(std::vector<RankInfo> ranks, const std::vector<UnreachablePai
   count_bridge_nics();
   for (int rank = 0; rank < size(); ++rank) {
     direct_from_.push_back(0);
+    if (ranks_[rank].memory == Memory::host) continue;  // never staged
     for (const auto& members : islands_) {
       if (island_of_[members[0]] == island_of_[rank]) continue;
       int checked = -1;  // on another host, for the members after it there

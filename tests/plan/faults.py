@@ -125,13 +125,23 @@ def wrong_owner(rng: random.Random, plans: list[Plan]) -> bool:
     kinds = ISLAND - {StepKind.island_all_reduce}
     for plan, index in _places(rng, plans, kinds):
         ordinal = [i for i, step in enumerate(plan.steps) if step.kind in ISLAND].index(index)
-        pieces = plan.steps[index].pieces
-        piece = rng.choice(pieces)
-        end = "to" if piece.to >= 0 else "from_"
-        setattr(piece, end, rng.choice([m for m in plan.members if m != getattr(piece, end)]))
-        for member in plan.members:
-            steps = [i for i, step in enumerate(plans[member].steps) if step.kind in ISLAND]
-            _change(plans[member], steps[ordinal], pieces=pieces)
+        number = rng.randrange(len(plan.steps[index].pieces))
+        right, wrong = (plan.steps[index].pieces[number] for _ in range(2))
+        end = "to" if right.to >= 0 else "from_"
+        setattr(wrong, end, rng.choice([m for m in plan.members if m != getattr(right, end)]))
+        steps = {
+            member: [i for i, step in enumerate(plans[member].steps) if step.kind in ISLAND][
+                ordinal
+            ]
+            for member in plan.members
+        }
+        lists = {member: plans[member].steps[step].pieces for member, step in steps.items()}
+        shared = all(right in pieces for pieces in lists.values())
+        for member, pieces in lists.items():
+            place = pieces.index(right) if right in pieces else len(pieces)
+            listed = shared or member in (wrong.from_, wrong.to)
+            pieces[place : place + 1] = [wrong] if listed else []
+            _change(plans[member], steps[member], pieces=pieces)
         return True
     return False
 

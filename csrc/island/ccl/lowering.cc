@@ -32,12 +32,15 @@ bool follows(const IslandPiece& piece, const IslandPiece& next) {
          next.target_place == piece.target_place + piece.count;
 }
 
-std::vector<IslandPiece> joined(const std::vector<IslandPiece>& pieces) {
+// Without empty pieces, and with adjacent ones joined. Between two pieces of a sender and a
+// receiver the two may list unlike pieces, so both leave theirs as they are.
+std::vector<IslandPiece> joined(const IslandCall& call) {
   std::vector<IslandPiece> result;
-  for (const IslandPiece& piece : pieces) {
+  for (const IslandPiece& piece : call.pieces) {
     if (piece.count == 0) continue;
-    const bool joins = !result.empty() && piece.from == result.back().from &&
-                       piece.to == result.back().to && follows(result.back(), piece);
+    const bool joins = (call.reduces || call.to_all) && !result.empty() &&
+                       piece.from == result.back().from && piece.to == result.back().to &&
+                       follows(result.back(), piece);
     if (joins) {
       result.back().count += piece.count;
     } else {
@@ -129,7 +132,7 @@ std::optional<Factor> factor_of(const IslandCall& call) {
 }
 
 std::vector<Call> lower(const IslandCall& call, int member, int members) {
-  std::vector<IslandPiece> pieces = joined(call.pieces);
+  std::vector<IslandPiece> pieces = joined(call);
   Lowering lowering(call, member);
   if (call.reduces && call.to_all) {
     for (const IslandPiece& piece : pieces) {

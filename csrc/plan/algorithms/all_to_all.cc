@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <iterator>
+
 #include "plan/algorithms/algorithms.h"
 #include "plan/algorithms/segments.h"
 
@@ -10,8 +13,7 @@ class Blocks {
   explicit Blocks(const PlanBuilder& builder) : builder_(builder), spec_(builder.spec()) {}
 
   int64_t count(int from, int to) const {
-    if (spec_.splits.empty()) return spec_.count;
-    return spec_.splits[static_cast<size_t>(from) * builder_.topology().size() + to];
+    return spec_.block(from, to, builder_.topology().size());
   }
   Range source(int from, int to) const {
     const int64_t first = offset(sent_, from, to, [&](int other) { return count(from, other); });
@@ -60,13 +62,10 @@ void direct(PlanBuilder& builder) {
   const int size = topology.size();
   const Blocks blocks(builder);
   const bool equal = builder.spec().splits.empty();
-  // All members of an island list the same pieces. For a price a native island needs no others than
-  // those of the ranks.
-  std::vector<int> ranks;
+  std::vector<int> ranks;  // whose pieces or messages are needed
   for (int island : builder.islands()) {
     for (int rank : topology.island(island)) {
-      const bool listed = equal && !(builder.for_price() && topology.native(rank));
-      if (listed || builder.builds(rank)) ranks.push_back(rank);
+      if ((equal && !topology.native(rank)) || builder.builds(rank)) ranks.push_back(rank);
     }
   }
   const Shifts shifts(size, ranks);
@@ -132,15 +131,16 @@ class Aggregation {
 
   void collect(int island) {
     const std::vector<int>& own = members(island);
-    std::vector<Piece> pieces;
-    // See direct().
-    const bool all = !(builder_.for_price() && topology_.native(own[0]));
-    const auto listed = [&](int from, int to) {
-      return all || builder_.builds(from) || builder_.builds(to);
+    std::vector<int> built;
+    std::copy_if(own.begin(), own.end(), std::back_inserter(built),
+                 [this](int rank) { return builder_.builds(rank); });
+    // Whose pieces for `to` are listed.
+    const auto senders = [&](int to) -> const std::vector<int>& {
+      return builder_.lists_all(to) ? own : built;
     };
-    for (int from : own) {
-      for (int to : own) {
-        if (!listed(from, to)) continue;
+    std::vector<Piece> pieces;
+    for (int to : own) {
+      for (int from : senders(to)) {
         pieces.push_back({.from = from,
                           .to = to,
                           .source = blocks_.source(from, to),
@@ -151,12 +151,11 @@ class Aggregation {
       if (own.size() == 1) break;
       const int collector = agent(island, to);
       const Range& packed = packed_[{island, to}] = builder_.scratch(collector, parcel(island));
-      for (size_t i = 0; i < own.size(); ++i) {
-        if (!listed(own[i], collector)) continue;
-        pieces.push_back({.from = own[i],
+      for (int from : senders(collector)) {
+        pieces.push_back({.from = from,
                           .to = collector,
-                          .source = blocks_.source(own[i], to),
-                          .target = block(packed, i)});
+                          .source = blocks_.source(from, to),
+                          .target = block(packed, topology_.index_in_island(from))});
       }
     }
     builder_.island_all_to_all(island, pieces);
