@@ -14,9 +14,9 @@ struct Member {
   RankInfo info;
   std::string table;
   bool deterministic = false;
-  std::string codec;    // of links between hosts
-  std::string profile;  // digest of its profile; empty without one
-  uint32_t first_sender = 0;  // see SenderNumbers
+  std::string codec;                           // of links between hosts
+  std::string profile;                         // digest of its profile; empty without one
+  uint32_t first_sender = 0;                   // see SenderNumbers
   std::string local_address, network_address;  // of transports, for its own and for other hosts
   std::vector<std::string> shared_memory;      // see Transport::shared_memory()
   std::string wake_address, contact;

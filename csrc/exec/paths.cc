@@ -58,7 +58,8 @@ int Paths::sender(uint64_t body) const {
   for (const PeerAddress& peer : peers_) {
     if (peer.route.transport == nullptr || peer.route.transport == asked) continue;
     asked = peer.route.transport;
-    if (const auto found = asked->arrived(wanted, mask)) return static_cast<int>(sender_of(*found) - first);
+    if (const auto found = asked->arrived(wanted, mask))
+      return static_cast<int>(sender_of(*found) - first);
   }
   return -1;
 }

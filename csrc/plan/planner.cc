@@ -13,7 +13,9 @@
 namespace hetcomm {
 namespace {
 
-constexpr size_t kMostPlans = 1024;  // programs with ever new sizes must not grow without bound
+// Programs with ever new sizes must not grow without bound.
+constexpr size_t kMostPlans = 1024;
+constexpr size_t kMostPlanBytes = 64 << 20;
 
 [[noreturn]] void refuse(const Spec& spec, const std::string& why) {
   throw Error(Code::invalid_argument, describe(spec) + ": " + why);
@@ -74,6 +76,16 @@ std::vector<Plan> build(PlanBuilder& builder, const Algorithm& algorithm,
   std::vector<Plan> plans;
   for (int rank : ranks) plans.push_back(builder.take(rank, algorithm.name));
   return plans;
+}
+
+size_t memory_of(const Plan& plan) {
+  size_t bytes = sizeof plan;
+  for (const Step& step : plan.steps) {
+    bytes += sizeof step + step.sources.size() * sizeof(Range) +
+             step.pieces.size() * (sizeof(Piece) + 2 * sizeof(int)) +
+             2 * step.after.size() * sizeof(int);
+  }
+  return bytes;
 }
 
 std::string in_seconds(const Cost& cost) {
@@ -257,8 +269,14 @@ std::shared_ptr<const Plan> Planner::cached(const Key& key) {
   auto plan = std::make_shared<const Plan>(std::move(built));
   if (!spec.splits.empty()) return plan;  // the same splits hardly ever come again, and are large
   std::lock_guard lock(mutex_);
-  if (cache_.size() >= kMostPlans) cache_.clear();
-  return cache_.emplace(key, plan).first->second;
+  const size_t bytes = memory_of(*plan);
+  if (cache_.size() >= kMostPlans || cached_bytes_ + bytes > kMostPlanBytes) {
+    cache_.clear();
+    cached_bytes_ = 0;
+  }
+  const auto [known, is_new] = cache_.emplace(key, plan);
+  if (is_new) cached_bytes_ += bytes;
+  return known->second;
 }
 
 bool Planner::codec_pays(const Spec& spec, const CodecFigures& figures) const {

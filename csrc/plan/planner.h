@@ -122,6 +122,7 @@ class Planner {
   CodecSetting codec_;
   mutable std::mutex mutex_;  // guards the members below
   std::unordered_map<Key, std::shared_ptr<const Plan>, KeyHash> cache_;
+  size_t cached_bytes_ = 0;
   // The numbers are log2 of the bytes, and that of the codec setting. The algorithm is the one
   // that the table names, or null.
   using SizeClass = std::tuple<Collective, int, Dtype, const Algorithm*, uint32_t>;

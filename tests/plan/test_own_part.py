@@ -1,9 +1,11 @@
 """A rank's plan has its own part alone, even of collectives between all pairs of ranks."""
 
 import random
+import resource
+from pathlib import Path
 
 import pytest
-from generated import devices, random_topology
+from generated import devices, random_topology, topology_of
 
 from hetcomm import _core
 from hetcomm._core import Collective, Planner, Spec, StepKind
@@ -85,3 +87,16 @@ def test_unlike_pieces_between_two_members_are_rejected() -> None:
             "expected its own pieces" if change == "foreign" else "ranks 2 and 1 list different"
         )
         assert any(wanted in line for line in found), found
+
+
+def test_plans_of_ever_new_sizes_take_bounded_memory() -> None:
+    def resident() -> int:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * resource.getpagesize()
+
+    planner = Planner(topology_of([8] * 128))
+    planner.plan(Spec(Collective.all_to_all, count=20_000), 0)
+    before = resident()
+    for count in range(20_001, 20_701):
+        assert len(planner.plan(Spec(Collective.all_to_all, count=count), 0).steps) > 2000
+    assert resident() - before < 160 << 20
