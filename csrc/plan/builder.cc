@@ -252,7 +252,11 @@ void PlanBuilder::add(RankState& state, int rank, Step step) {
   for (int earlier : waits_for) {
     if (earlier == index) continue;
     const std::vector<int>& after = state.plan.steps[earlier].after;
-    implied.insert(implied.end(), after.begin(), after.end());
+    const bool few = after.size() < waits_for.size();
+    const std::vector<int>&shorter = few ? after : waits_for, &longer = few ? waits_for : after;
+    std::copy_if(shorter.begin(), shorter.end(), std::back_inserter(implied), [&](int common) {
+      return std::binary_search(longer.begin(), longer.end(), common);
+    });
   }
   std::sort(implied.begin(), implied.end());
   std::set_difference(waits_for.begin(), waits_for.end(), implied.begin(), implied.end(),
