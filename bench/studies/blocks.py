@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
 
-from studies import codec_blocks, plan_blocks, recovery_blocks, sentences
+from studies import codec_blocks, plan_blocks, recovery_blocks, scale_blocks, sentences
 from studies.catalogue import STUDIES
 from studies.model import Verdict
 from studies.stored import Results, in_words, ratio_text, time_text
@@ -24,6 +24,8 @@ MEANINGS = {
     "round trips": "times a round trip of plain TCP",
     "longer part": "times the longer of its two parts",
     "scratch": "times that much",
+    "plan time": "times the time permitted",
+    "message": "times as short as permitted",
 }
 PREDICTIONS = {"prediction": "median error", "worst prediction": "worst error"}
 SIZED = re.compile(r"(\w+) ([\d.]+ [KMG]?i?B)")  # "all_reduce 64 KiB"
@@ -250,6 +252,7 @@ BLOCKS: dict[str, Callable[[Results], str]] = {
         results, *(("small-messages", kind) for kind in ("round trips", "mpi", "gloo"))
     ),
     "staging": partial(beside, study="staging", kind="bound"),
+    "scale": scale_blocks.planned,
     **codec_blocks.BLOCKS,
     "plan-check": plan_blocks.checked,
     "recovery": recovery_blocks.recovered,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from studies import calls, codecs, memory, nics, overlap, startup
+from studies import calls, codecs, memory, nics, overlap, scale, startup
 from studies.model import MPIS, K, Layout, M, Mode, Run, Study, Target
 
 OTHERS = ("all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all")
@@ -177,6 +177,7 @@ STUDIES = {
     ),
     "overlap": Study("DDP whose communication hides behind its backward", special=overlap.study),
     "start-up": Study("from exec to the end of the first collective", special=startup.study),
+    "scale": Study("choice and plan of one rank, for 8 to 100,000 ranks", special=scale.study),
     "codec-rates": Study("codecs on one core, beside copies", special=codecs.rates),
     "codec-links": Study("all_reduce with codecs over a link", special=codecs.links),
 }

@@ -164,7 +164,7 @@ class Verdict:
 
 FASTER = ("mpi", "mpi, mean", "gloo", "slower NIC", "start-up", "codec")
 LIMITS = ("bound", "round trips", "copies", "longer part", "empty call")
-OTHER = ("bytes", "prediction", "worst prediction", "scratch")
+OTHER = ("bytes", "prediction", "worst prediction", "scratch", "plan time", "message", "predicted")
 KINDS = (*FASTER, *LIMITS, *OTHER)
 
 

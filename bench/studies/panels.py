@@ -134,9 +134,20 @@ def _codec_links(result: Result) -> list[Panel]:
     return panels
 
 
+def _scale(result: Result) -> list[Panel]:
+    """Predicted times divided by the bound, by cluster."""
+    found: dict[str, list[Line]] = {}
+    for each in result.of("predicted"):
+        cluster, _, ranks = each.where.rpartition(", ")
+        found.setdefault(cluster, []).append(Line(f"{each.what}, {ranks}", {"hetcomm": each.ratio}))
+    reference = "predicted, divided by the least that the wires permit"
+    return [Panel(f"hosts of 8: {cluster}", reference, lines) for cluster, lines in found.items()]
+
+
 SPECIAL: dict[str, Callable[[Result], list[Panel]]] = {
     "start-up": _start_up,
     "overlap": _overlap,
+    "scale": _scale,
     "codec-rates": _codec_rates,
     "codec-links": _codec_links,
 }

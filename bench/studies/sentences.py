@@ -151,6 +151,19 @@ def _codec_links(result: Result) -> str:
     return f"Over 1 Gbit/s a codec makes an all_reduce of gradients {spread(ratios)} times as fast"
 
 
+def _scale(result: Result) -> str:
+    seconds = {key: value for key, value in result.bars.items() if key.endswith(": seconds")}
+
+    def most(ranks: int) -> str:
+        found = [value for key, value in seconds.items() if f", {ranks} ranks, " in key]
+        return time_text(max(found)) if found else "an unknown time"
+
+    return (
+        f"One core chooses and plans a collective of 768 ranks in {most(768)} at most, of 8,192 "
+        f"in {most(8192)}"
+    )
+
+
 SENTENCES: dict[str, Callable[[Result], str]] = {
     "island-latency": lambda result: _faster(result, "Small all_reduces of 2 ranks on one host"),
     "island-bandwidth": lambda result: _faster(result, "Large collectives on one host"),
@@ -163,6 +176,7 @@ SENTENCES: dict[str, Callable[[Result], str]] = {
     "staging": _bound("Between emulated accelerators an all_reduce takes"),
     "overlap": _overlap,
     "start-up": _start_up,
+    "scale": _scale,
     "codec-rates": _codec_rates,
     "codec-links": _codec_links,
 }
