@@ -81,10 +81,10 @@ def measure(cluster: str, ranks: int, collective: str, size: int) -> dict[str, A
     planner, rank = _core.Planner(topology), ranks // 2
     Path("/proc/self/clear_refs").write_text("5")  # the most resident memory is that of now
     before = _most_resident()
-    start = time.process_time()
+    start = time.thread_time()
     plan = planner.plan(spec, rank)
-    seconds = time.process_time() - start
-    memory = _most_resident() - before
+    seconds = time.thread_time() - start
+    memory = max(0, _most_resident() - before)
     sent = [step.sources[0].message_bytes for step in plan.steps if step.kind.name == "send"]
     rates = [float(host.nics[0].slower or 0) / 8 for host in hosts]
     several = len(topology.islands) > 1
