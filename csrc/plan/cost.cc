@@ -128,11 +128,20 @@ class Replay {
         length = std::max(length, cost_of_.island(graph_.step(step), graph_.rank_of(step)));
       }
     }
+    // The library and messages share the NICs of a host.
+    int64_t end = start + length;
+    for (int step : steps) {
+      const int rank = graph_.rank_of(step);
+      const StepCost::NicUse use = cost_of_.island_nics(graph_.step(step), rank);
+      Nics& nics = nics_[topology_.host_of(rank)];
+      if (use.out > 0) end = std::max(end, occupy(nics.out, start, 0, use.out).end);
+      if (use.in > 0) end = std::max(end, occupy(nics.in, start, 0, use.in).end);
+    }
     for (int step : steps) {
       Rank& rank = ranks_[graph_.rank_of(step)];
-      rank.parts[part].free = start + length;
-      rank.island += length;
-      complete(step, {start, start + length});
+      rank.parts[part].free = end;
+      rank.island += end - start;
+      complete(step, {start, end});
     }
   }
 

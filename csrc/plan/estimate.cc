@@ -21,16 +21,17 @@ constexpr int64_t kShort = 1024;
 // ns of the steps of one rank for the first chunk.
 struct RankLoad {
   std::array<int64_t, StepCost::kParts> parts{};
-  int64_t once = 0;                 // island steps beside the chunks: no message depends on them
-  int64_t island = 0;               // island steps, copies and reductions, without `once`
-  int64_t alone = 0;                // steps of the rank alone
-  int64_t kernel_latency = 0;       // of its slowest step in device memory
-  int64_t copy_latency = 0;         // of its slowest copy between device memory and staging
-  int64_t out = 0, in = 0;          // at the NICs of its host
-  int64_t sends = 0, receives = 0;  // to issue its messages with other hosts
-  int64_t gap = 0;                  // of these messages, the longest between two
-  int64_t link_latency = 0;         // of its slowest message
-  int64_t message_bytes = 0;        // of its longest message with another host
+  int64_t once = 0;                   // island steps beside the chunks: no message depends on them
+  int64_t island = 0;                 // island steps, copies and reductions, without `once`
+  int64_t alone = 0;                  // steps of the rank alone
+  int64_t kernel_latency = 0;         // of its slowest step in device memory
+  int64_t copy_latency = 0;           // of its slowest copy between device memory and staging
+  int64_t out = 0, in = 0;            // at the NICs of its host
+  int64_t once_out = 0, once_in = 0;  // likewise, of the steps in `once`
+  int64_t sends = 0, receives = 0;    // to issue its messages with other hosts
+  int64_t gap = 0;                    // of these messages, the longest between two
+  int64_t link_latency = 0;           // of its slowest message
+  int64_t message_bytes = 0;          // of its longest message with another host
   int64_t bytes_out = 0;
 
   RankLoad(const Topology& topology, const StepCost& cost, const Plan& plan) {
@@ -44,6 +45,9 @@ struct RankLoad {
       if (step.in_island()) {
         add_island(joined[i], topology.native(plan.rank) ? StepCost::device : StepCost::core,
                    cost.island(step, plan.rank));
+        const StepCost::NicUse use = cost.island_nics(step, plan.rank);
+        (joined[i] ? out : once_out) += use.out;
+        (joined[i] ? in : once_in) += use.in;
       } else if (step.is_message()) {
         add_message(cost, plan.rank, step);
       } else {
@@ -101,6 +105,7 @@ struct RankLoad {
 // What the ranks of one host send and receive between islands for the first chunk, in ns.
 struct HostTraffic {
   int64_t out = 0, in = 0, bytes_out = 0;  // at its NICs
+  int64_t once_out = 0, once_in = 0;       // likewise, beside the chunks
   int64_t issue = 0;                       // of the messages of its busiest rank
   int64_t paired = 0;                      // of these, sends with a receive each
   int64_t gap = 0, link_latency = 0, kernel_latency = 0, copy_latency = 0;
@@ -110,6 +115,8 @@ struct HostTraffic {
     out += number * load.out;
     in += number * load.in;
     bytes_out += number * load.bytes_out;
+    once_out += number * load.once_out;
+    once_in += number * load.once_in;
     issue = std::max(issue, load.issue());
     paired = std::max(paired, 2 * std::min(load.sends, load.receives));
     gap = std::max(gap, load.gap);
@@ -232,18 +239,20 @@ Cost estimate(const Topology& topology, const std::vector<Plan>& plans,
     cost.staging = std::max(
         {cost.staging, load.parts[StepCost::to_staging], load.parts[StepCost::from_staging]});
   }
-  int64_t crossing = 0;
+  int64_t crossing = 0, nics = 0;
   for (const auto& [host, messages] : traffic) {
     crossing = std::max(crossing, messages.time(hops.own));
     cost.bridge = std::max(cost.bridge, messages.nics());
+    nics = std::max(
+        {nics, of_all(messages.out) + messages.once_out, of_all(messages.in) + messages.once_in});
     cost.bridge_bytes = std::max(cost.bridge_bytes, messages.bytes_out);
   }
   busiest = std::max(busiest, cost.bridge);
   cost.island = occupied;
   cost.staging = of_all(cost.staging);
-  cost.bridge = of_all(cost.bridge);
+  cost.bridge = nics;
   cost.bridge_bytes = of_all(cost.bridge_bytes);
-  cost.total = std::max(occupied, serial + crossing + passing + of_all(busiest) - busiest);
+  cost.total = std::max({occupied, nics, serial + crossing + passing + of_all(busiest) - busiest});
   return cost;
 }
 

@@ -93,6 +93,25 @@ int64_t StepCost::island(const Step& step, int rank) const {
   return parameters_.ccl_latency + duration(ccl_bytes(step, rank, members), island_rates_[island]);
 }
 
+StepCost::NicUse StepCost::island_nics(const Step& step, int rank) const {
+  const std::vector<int>& members = topology_.island(topology_.island_of(rank));
+  const auto here = std::count_if(members.begin(), members.end(),
+                                  [&](int member) { return topology_.same_host(rank, member); });
+  if (here == std::ssize(members)) return {};
+  if (!step.is_exchange()) {  // a ring leaves each host once, and comes back
+    const int64_t bytes = ccl_bytes(step, rank, std::ssize(members));
+    const int64_t share = duration(bytes, bandwidth(rank), 1, here);
+    return {share, share};
+  }
+  int64_t out = 0, in = 0;
+  for (const Piece& piece : step.pieces) {
+    if (topology_.same_host(piece.from, piece.to)) continue;
+    if (piece.from == rank) out += piece.source.bytes();
+    if (piece.to == rank) in += piece.source.bytes();
+  }
+  return {duration(out, bandwidth(rank)), duration(in, bandwidth(rank))};
+}
+
 StepCost::Message StepCost::message(int from, int to, const Range& target) const {
   const int64_t bytes = message_bytes(target);
   if (!topology_.same_host(from, to)) {

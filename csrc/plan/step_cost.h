@@ -36,6 +36,13 @@ class StepCost {
   // ns of an island step, by what one member has to move.
   int64_t island(const Step& step, int rank) const;
 
+  // ns in which an island step of one member occupies the NICs of its host; 0 in an island of one
+  // host. Members of a host add up.
+  struct NicUse {
+    int64_t out = 0, in = 0;
+  };
+  NicUse island_nics(const Step& step, int rank) const;
+
   // A message. Between hosts it occupies a direction of a NIC at each end; else a part of each
   // rank.
   struct Message {

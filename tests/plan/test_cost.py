@@ -4,7 +4,15 @@ import random
 from itertools import pairwise
 
 import pytest
-from generated import COLLECTIVES, GBIT, applicable, random_spec, random_topology, topology_of
+from generated import (
+    COLLECTIVES,
+    GBIT,
+    applicable,
+    devices,
+    random_spec,
+    random_topology,
+    topology_of,
+)
 
 from hetcomm import _core
 from hetcomm._core import Collective, Dtype, Piece, Plan, Range, Space, Spec, Step, StepKind
@@ -221,3 +229,19 @@ def test_the_timeline_respects_dependencies_and_ends_with_the_total() -> None:
             assert all(spans[before][1] <= start for before in step.after)
     last = max(end for spans in timeline for _, end in spans)
     assert last == _core.predict(topology, plans).total
+
+
+@pytest.mark.parametrize("hosts", [4, 12])  # replayed, and estimated
+def test_a_library_and_messages_share_the_nics_of_a_host(hosts: int) -> None:
+    places = [f"{host}/{'nvidia' if host < hosts // 2 else 'amd'}" for host in range(hosts)]
+    topology = devices([place for place in places for _ in range(4)])
+    ranks, count = len(topology), 100_000
+    for collective, most in (
+        (Collective.all_to_all, 4 * (ranks - 4) * count),  # elements that leave a host
+        (Collective.all_gather, 4 * count),
+        (Collective.reduce_scatter, (ranks - 4) * count),
+        (Collective.all_reduce, count),
+    ):
+        cost = _core.Planner(topology).cost(Spec(collective, count=count))
+        assert cost.total >= cost.bridge >= most * 4 * 10**9 // GBIT
+        assert collective != Collective.all_to_all or cost.total < 1.1 * cost.bridge
