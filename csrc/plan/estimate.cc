@@ -21,17 +21,18 @@ constexpr int64_t kShort = 1024;
 // ns of the steps of one rank for the first chunk.
 struct RankLoad {
   std::array<int64_t, StepCost::kParts> parts{};
-  int64_t once = 0;                   // island steps beside the chunks: no message depends on them
-  int64_t island = 0;                 // island steps, copies and reductions, without `once`
-  int64_t alone = 0;                  // steps of the rank alone
-  int64_t kernel_latency = 0;         // of its slowest step in device memory
-  int64_t copy_latency = 0;           // of its slowest copy between device memory and staging
-  int64_t out = 0, in = 0;            // at the NICs of its host
-  int64_t once_out = 0, once_in = 0;  // likewise, of the steps in `once`
-  int64_t sends = 0, receives = 0;    // to issue its messages with other hosts
-  int64_t gap = 0;                    // of these messages, the longest between two
-  int64_t link_latency = 0;           // of its slowest message
-  int64_t message_bytes = 0;          // of its longest message with another host
+  int64_t once = 0;            // island steps beside the chunks: no message depends on them
+  int64_t island = 0;          // island steps, copies and reductions, without `once`
+  int64_t alone = 0;           // steps of the rank alone
+  int64_t kernel_latency = 0;  // of its slowest step in device memory
+  int64_t copy_latency = 0;    // of its slowest copy between device memory and staging
+  int64_t out = 0, in = 0;     // of its messages at the NICs of its host
+  int64_t library_out = 0, library_in = 0;  // of its island steps, which `parts` have too
+  int64_t once_out = 0, once_in = 0;        // of those in `once`
+  int64_t sends = 0, receives = 0;          // to issue its messages with other hosts
+  int64_t gap = 0;                          // of these messages, the longest between two
+  int64_t link_latency = 0;                 // of its slowest message
+  int64_t message_bytes = 0;                // of its longest message with another host
   int64_t bytes_out = 0;
 
   RankLoad(const Topology& topology, const StepCost& cost, const Plan& plan) {
@@ -43,11 +44,13 @@ struct RankLoad {
     for (size_t i = 0; i < plan.steps.size(); ++i) {
       const Step& step = plan.steps[i];
       if (step.in_island()) {
-        add_island(joined[i], topology.native(plan.rank) ? StepCost::device : StepCost::core,
+        // The root of a reduce only receives the pieces of each chunk.
+        const bool of_chunk = joined[i] || step.is_exchange();
+        add_island(of_chunk, topology.native(plan.rank) ? StepCost::device : StepCost::core,
                    cost.island(step, plan.rank));
         const StepCost::NicUse use = cost.island_nics(step, plan.rank);
-        (joined[i] ? out : once_out) += use.out;
-        (joined[i] ? in : once_in) += use.in;
+        (of_chunk ? library_out : once_out) += use.out;
+        (of_chunk ? library_in : once_in) += use.in;
       } else if (step.is_message()) {
         add_message(cost, plan.rank, step);
       } else {
@@ -64,8 +67,8 @@ struct RankLoad {
   }
 
  private:
-  void add_island(bool joined, StepCost::Part part, int64_t length) {
-    if (!joined) {
+  void add_island(bool of_chunk, StepCost::Part part, int64_t length) {
+    if (!of_chunk) {
       once += length;
       return;
     }
@@ -104,10 +107,10 @@ struct RankLoad {
 
 // What the ranks of one host send and receive between islands for the first chunk, in ns.
 struct HostTraffic {
-  int64_t out = 0, in = 0, bytes_out = 0;  // at its NICs
-  int64_t once_out = 0, once_in = 0;       // likewise, beside the chunks
-  int64_t issue = 0;                       // of the messages of its busiest rank
-  int64_t paired = 0;                      // of these, sends with a receive each
+  int64_t out = 0, in = 0, bytes_out = 0;                              // at its NICs
+  int64_t library_out = 0, library_in = 0, once_out = 0, once_in = 0;  // see RankLoad
+  int64_t issue = 0;   // of the messages of its busiest rank
+  int64_t paired = 0;  // of these, sends with a receive each
   int64_t gap = 0, link_latency = 0, kernel_latency = 0, copy_latency = 0;
   int64_t ranks = 0;  // with messages
 
@@ -115,6 +118,8 @@ struct HostTraffic {
     out += number * load.out;
     in += number * load.in;
     bytes_out += number * load.bytes_out;
+    library_out += number * load.library_out;
+    library_in += number * load.library_in;
     once_out += number * load.once_out;
     once_in += number * load.once_in;
     issue = std::max(issue, load.issue());
@@ -242,12 +247,12 @@ Cost estimate(const Topology& topology, const std::vector<Plan>& plans,
   int64_t crossing = 0, nics = 0;
   for (const auto& [host, messages] : traffic) {
     crossing = std::max(crossing, messages.time(hops.own));
-    cost.bridge = std::max(cost.bridge, messages.nics());
-    nics = std::max(
-        {nics, of_all(messages.out) + messages.once_out, of_all(messages.in) + messages.once_in});
+    const int64_t out = messages.out + messages.library_out;
+    const int64_t in = messages.in + messages.library_in;
+    busiest = std::max({busiest, out, in});
+    nics = std::max({nics, of_all(out) + messages.once_out, of_all(in) + messages.once_in});
     cost.bridge_bytes = std::max(cost.bridge_bytes, messages.bytes_out);
   }
-  busiest = std::max(busiest, cost.bridge);
   cost.island = occupied;
   cost.staging = of_all(cost.staging);
   cost.bridge = nics;
