@@ -94,9 +94,12 @@ int64_t StepCost::island(const Step& step, int rank) const {
 }
 
 StepCost::NicUse StepCost::island_nics(const Step& step, int rank) const {
-  const std::vector<int>& members = topology_.island(topology_.island_of(rank));
-  const auto here = std::count_if(members.begin(), members.end(),
-                                  [&](int member) { return topology_.same_host(rank, member); });
+  const int island = topology_.island_of(rank);
+  const std::vector<int>& members = topology_.island(island);
+  if (!topology_.native(rank)) return {};
+  const std::vector<int>& host = topology_.hosts()[topology_.host_of(rank)];
+  const auto here = std::count_if(host.begin(), host.end(),
+                                  [&](int other) { return topology_.island_of(other) == island; });
   if (here == std::ssize(members)) return {};
   if (!step.is_exchange()) {  // a ring leaves each host once, and comes back
     const int64_t bytes = ccl_bytes(step, rank, std::ssize(members));
