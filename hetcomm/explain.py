@@ -86,8 +86,7 @@ def islands_of(sizes: str, bandwidth: str, order: str) -> cluster.Cluster:
         if match is None or int(match["number"] or 1) > cluster.MOST_HOSTS:
             raise _core.InvalidArgumentError(
                 f'--islands: expected sizes such as "2+2", or "16x8" for 16 islands of 8; got '
-                f'"{sizes}"; give at least 1 rank per island, and at most {cluster.MOST_HOSTS} '
-                "islands"
+                f'"{sizes}"; give ranks, and at most {cluster.MOST_HOSTS} islands'
             )
         islands += [int(match["ranks"])] * int(match["number"] or 1)
     port = (cluster.Nic(rate := cluster.parse_rate(bandwidth, "--bandwidth"), rate),)
@@ -203,7 +202,8 @@ def _leg_table(rank: int, found: Explanation) -> Table:
     table = number_table(title, (first, "bytes", *timed), [first])
     for leg in legs:
         times = (_time(getattr(leg, column)) for column in timed)
-        chunks = f" x {leg.steps} chunks" if leg.steps > 1 else ""
+        unit = "messages" if leg.peers > 1 else "chunks"
+        chunks = f" x {leg.steps} {unit}" if leg.steps > 1 else ""
         step = f"{leg.what}{chunks}\n  [dim]{leg.moves}[/]"
         table.add_row(step, _core.format_bytes(leg.bytes), *times)
     return table

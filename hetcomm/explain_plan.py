@@ -35,6 +35,7 @@ class Leg:
     what: str
     moves: str  # "output -> scratch"
     steps: int
+    peers: int  # of messages; else 0
     bytes: int
     start: int
     end: int
@@ -111,9 +112,8 @@ def explanation(
         numbers = (cost.total, cost.island, cost.staging, cost.bridge, cost.bridge_bytes)
         candidates.append(Candidate(algorithm.name, algorithm.summary, "", *numbers))
     priced = planner.representatives(spec)
-    replayed = len(priced) == len(topology)
     plans = {rank: planner.plan(spec, rank) for rank in sorted({*priced, *ranks})}
-    spans = _core.timeline(topology, list(plans.values()), parameters) if replayed else None
+    spans = _core.timeline(topology, list(plans.values()), parameters) if planner.replays else None
 
     def spans_of(rank: int) -> list[tuple[int, int]]:
         if spans is not None:
@@ -134,7 +134,7 @@ def explanation(
         legs,
         scratch,
         _coders(topology, list(plans.values())),
-        replayed,
+        planner.replays,
     )
 
 
@@ -213,10 +213,13 @@ def fold(plan: _core.Plan, spans: list[tuple[int, int]]) -> list[Leg]:
         peers.setdefault((what, moves), set()).add(step.peer)
     legs: dict[tuple[str, str], Leg] = {}
     for step, (what, moves, size), (start, end) in zip(plan.steps, outlines, spans, strict=True):
-        number = len(peers[what, moves])
+        number = 0
         if step.kind.name in ("send", "recv"):
-            what += f" rank {step.peer}" if number <= MOST_SHOWN else f" {number} ranks"
-        leg = legs.setdefault((what, moves), Leg(what, moves, 0, 0, start, end, 0))
+            number = len(peers[what, moves])
+            several = number > MOST_SHOWN
+            what += f" {number} ranks" if several else f" rank {step.peer}"
+            number = number if several else 1
+        leg = legs.setdefault((what, moves), Leg(what, moves, 0, number, 0, start, end, 0))
         leg.steps += 1
         leg.bytes += size
         leg.start, leg.end = min(leg.start, start), max(leg.end, end)
@@ -242,6 +245,8 @@ def _outline(step: _core.Step) -> tuple[str, str, int]:
         received = step.target
         what, moves = f"recv{encoded(received)} from", f"-> {received.space.name}"
         return what, moves, received.message_bytes
+    if kind.startswith("island_") and not step.pieces:
+        return kind, "no elements of this rank", 0
     if step.pieces:
         moves = (
             f"{spaces(piece.source for piece in step.pieces)} -> "

@@ -44,6 +44,7 @@ void bind_spec(py::module_& module) {
       .def_readonly("count", &Spec::count)
       .def_readonly("in_place", &Spec::in_place)
       .def_readonly("splits", &Spec::splits)
+      .def_readonly("splits_rank", &Spec::splits_rank)
       .def_property_readonly(
           "codec", [](const Spec& self) { return name_of(self.codec); },
           "Of long messages between hosts: \"group\", or one of codecs().")

@@ -131,6 +131,9 @@ void bind_plan_planner(py::module_& module) {
           },
           py::arg("spec"), py::arg("algorithm") = "auto",
           "What the spec is predicted to cost, by a named algorithm or by the one chosen.")
+      .def_property_readonly(
+          "replays", [](const Planner& self) { return self.replays(); },
+          "Whether costs follow from a replay of the plans of all ranks.")
       .def(
           "representatives",
           [](const Planner& self, const Spec& spec) {

@@ -61,10 +61,9 @@ void bind_trace(py::module_& module) {
       module, "Span",
       "One step of an operation. kind: that of the plan's step; peers: the rank at the "
       "other end of a message, the other members of the island in one of its steps; "
-      "bytes: of the message (as expected where lossless encodes), or of all pieces of an island "
-      "step; "
-      "staging: it "
-      "copies between device memory and staging. start, end: ns since the operation was "
+      "bytes: of the message (as expected where lossless encodes), or of the pieces that an island "
+      "step of this rank lists; staging: it copies between device memory and staging. start, end: "
+      "ns since the operation was "
       "submitted; a message starts when the transport has it.")
       .def_readonly("kind", &Span::kind)
       .def_readonly("peers", &Span::peers)

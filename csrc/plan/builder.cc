@@ -128,39 +128,47 @@ void PlanBuilder::island_step(const StepKind& kind, int island, const std::vecto
     return;
   }
   Step step{.kind = &kind, .scaled = kind.reduces && island_scales_};
-  // The piece that the next one may join, as an index + 1. Between members it is the last of both,
-  // whatever other pieces a build lists.
-  std::map<std::pair<int, int>, size_t> last_of_pair;
-  size_t last = 0;
-  for (Piece piece : pieces) {
-    require_equal_counts(piece.source, piece.target);
-    if (piece.source.count == 0) continue;
-    piece.source = placed(piece.source);
-    piece.target = placed(piece.target);
-    size_t& known = step.is_exchange() ? last_of_pair[{piece.from, piece.to}] : last;
-    Piece* before = known > 0 ? &step.pieces[known - 1] : nullptr;
-    if (before && before->from == piece.from && before->to == piece.to &&
-        adjacent(before->source, piece.source) && adjacent(before->target, piece.target)) {
-      before->source.count += piece.source.count;
-      before->target.count += piece.target.count;
-    } else {
-      step.pieces.push_back(piece);
-      known = step.pieces.size();
-    }
-  }
+  step.pieces = joined(pieces, step.is_exchange());
   if (step.pieces.empty()) return;
   const bool own_alone = step.is_exchange() && topology_.native(members[0]);
   std::map<int, std::vector<Piece>> own;
-  for (const Piece& piece : step.pieces) {
-    if (!own_alone) break;
-    if (builds(piece.from)) own[piece.from].push_back(piece);
-    if (piece.to != piece.from && builds(piece.to)) own[piece.to].push_back(piece);
+  if (own_alone) {
+    for (const Piece& piece : step.pieces) {
+      if (builds(piece.from)) own[piece.from].push_back(piece);
+      if (piece.to != piece.from && builds(piece.to)) own[piece.to].push_back(piece);
+    }
   }
   for (int rank : members) {
     if (!builds(rank)) continue;
     if (own_alone) step.pieces = std::move(own[rank]);
     append(rank, step);
   }
+}
+
+// Without empty pieces, and with adjacent ones joined. In an exchange a piece joins the last one of
+// its sender and receiver, whatever other pieces a build lists. In other steps it joins the last
+// one of all.
+std::vector<Piece> PlanBuilder::joined(const std::vector<Piece>& pieces, bool exchange) const {
+  std::vector<Piece> result;
+  std::map<std::pair<int, int>, size_t> last_of_pair;  // index + 1
+  size_t last = 0;
+  for (Piece piece : pieces) {
+    require_equal_counts(piece.source, piece.target);
+    if (piece.source.count == 0) continue;
+    piece.source = placed(piece.source);
+    piece.target = placed(piece.target);
+    size_t& known = exchange ? last_of_pair[{piece.from, piece.to}] : last;
+    Piece* before = known > 0 ? &result[known - 1] : nullptr;
+    if (before && before->from == piece.from && before->to == piece.to &&
+        adjacent(before->source, piece.source) && adjacent(before->target, piece.target)) {
+      before->source.count += piece.source.count;
+      before->target.count += piece.target.count;
+    } else {
+      result.push_back(piece);
+      known = result.size();
+    }
+  }
+  return result;
 }
 
 bool PlanBuilder::lists_all(int rank) const { return !topology_.native(rank) || builds(rank); }

@@ -137,6 +137,7 @@ class PlanBuilder {
   void scale(int rank, const Range& source, const Range& target);
   void scale_outputs(int rank);
   void island_step(const StepKind& kind, int island, const std::vector<Piece>& pieces);
+  std::vector<Piece> joined(const std::vector<Piece>& pieces, bool exchange) const;
   void message(int from, const Range& source, int to, const Range& target);
   bool encodes(int from, int to, const Range& source);
   void encoded_transfer(int from, const Range& source, int to, const Range& target);

@@ -136,11 +136,13 @@ class Replay {
       Nics& nics = nics_[topology_.host_of(rank)];
       if (use.out > 0) end = std::max(end, occupy(nics.out, start, 0, use.out).end);
       if (use.in > 0) end = std::max(end, occupy(nics.in, start, 0, use.in).end);
+      nics.out.busy -= use.out;  // the bridge's time is that of messages
+      nics.in.busy -= use.in;
     }
     for (int step : steps) {
       Rank& rank = ranks_[graph_.rank_of(step)];
       rank.parts[part].free = end;
-      rank.island += end - start;
+      rank.island += length;
       complete(step, {start, end});
     }
   }

@@ -68,7 +68,7 @@ struct Cost {
   int64_t total = 0;         // ns until the last rank is done
   int64_t island = 0;        // ns the busiest rank spends in island steps, copies and reductions
   int64_t staging = 0;       // ns the busiest copy engine is occupied
-  int64_t bridge = 0;        // ns the busiest NIC direction is occupied
+  int64_t bridge = 0;        // ns that messages occupy the busiest NIC direction
   int64_t bridge_bytes = 0;  // bytes that the busiest host sends to other hosts
 };
 

@@ -35,7 +35,7 @@ struct RankLoad {
   int64_t message_bytes = 0;                // of its longest message with another host
   int64_t bytes_out = 0;
 
-  RankLoad(const Topology& topology, const StepCost& cost, const Plan& plan) {
+  RankLoad(const Topology& topology, const StepCost& cost, const Plan& plan, bool chunked) {
     std::vector<bool> joined(plan.steps.size());  // with other steps
     for (size_t i = 0; i < plan.steps.size(); ++i) {
       joined[i] = joined[i] || !plan.steps[i].after.empty();
@@ -44,8 +44,8 @@ struct RankLoad {
     for (size_t i = 0; i < plan.steps.size(); ++i) {
       const Step& step = plan.steps[i];
       if (step.in_island()) {
-        // The root of a reduce only receives the pieces of each chunk.
-        const bool of_chunk = joined[i] || step.is_exchange();
+        // The root of a reduce in chunks only receives the pieces of each.
+        const bool of_chunk = joined[i] || (step.is_exchange() && chunked);
         add_island(of_chunk, topology.native(plan.rank) ? StepCost::device : StepCost::core,
                    cost.island(step, plan.rank));
         const StepCost::NicUse use = cost.island_nics(step, plan.rank);
@@ -233,7 +233,7 @@ Cost estimate(const Topology& topology, const std::vector<Plan>& plans,
   int64_t serial = 0, busiest = 0, passing = 0, occupied = 0;
   std::map<int, HostTraffic> traffic;  // by host
   for (size_t i = 0; i < plans.size(); ++i) {
-    const RankLoad load(topology, step_cost, plans[i]);
+    const RankLoad load(topology, step_cost, plans[i], division.whole > division.first);
     serial = std::max(serial, load.serial());
     busiest = std::max(busiest, load.busiest());
     occupied = std::max(occupied, load.once + of_all(load.island));
@@ -250,12 +250,13 @@ Cost estimate(const Topology& topology, const std::vector<Plan>& plans,
     const int64_t out = messages.out + messages.library_out;
     const int64_t in = messages.in + messages.library_in;
     busiest = std::max({busiest, out, in});
+    cost.bridge = std::max(cost.bridge, messages.nics());
     nics = std::max({nics, of_all(out) + messages.once_out, of_all(in) + messages.once_in});
     cost.bridge_bytes = std::max(cost.bridge_bytes, messages.bytes_out);
   }
   cost.island = occupied;
   cost.staging = of_all(cost.staging);
-  cost.bridge = nics;
+  cost.bridge = of_all(cost.bridge);
   cost.bridge_bytes = of_all(cost.bridge_bytes);
   cost.total = std::max({occupied, nics, serial + crossing + passing + of_all(busiest) - busiest});
   return cost;

@@ -193,7 +193,7 @@ int64_t largest_buffer(const Spec& spec, int size) {
     return std::max(counts.input, counts.output);
   };
   // With equal blocks no rank has more than the root.
-  int64_t count = larger(std::max(spec.splits_rank, spec.root));
+  int64_t count = larger(spec.splits_rank >= 0 ? spec.splits_rank : spec.root);
   for (int rank = 0; rank < size && !spec.splits.empty() && spec.splits_rank < 0; ++rank) {
     count = std::max(count, larger(rank));
   }

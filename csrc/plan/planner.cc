@@ -21,6 +21,10 @@ constexpr size_t kMostPlanBytes = 64 << 20;
   throw Error(Code::invalid_argument, describe(spec) + ": " + why);
 }
 
+void expect_all_splits(const Spec& spec) {
+  if (spec.splits_rank >= 0) refuse(spec, "expected the splits of all ranks");
+}
+
 std::string names_for(Collective collective) {
   std::string names;
   for (const Algorithm& algorithm : algorithms()) {
@@ -149,14 +153,16 @@ void Planner::validate(const Spec& spec) const {
   if (spec.in_place && !allows_in_place(spec.collective)) {
     refuse(spec, "in place is for all_reduce, reduce and broadcast; expected separate buffers");
   }
+  if (spec.splits.empty() && spec.splits_rank >= 0) {
+    refuse(spec, "expected the splits of rank " + std::to_string(spec.splits_rank) + "; got none");
+  }
   if (spec.splits.empty()) return;
   if (spec.collective != Collective::all_to_all) refuse(spec, "splits are for all_to_all only");
   const int rows = spec.splits_rank < 0 ? size : 2;
   if (spec.splits.size() != static_cast<size_t>(rows) * size || spec.splits_rank >= size) {
     refuse(spec, "expected " + std::to_string(size) + " x " + std::to_string(size) +
-                     " splits, one for each pair of ranks, or 2 x " + std::to_string(size) +
-                     " of a rank below " + std::to_string(size) + "; got " +
-                     std::to_string(spec.splits.size()));
+                     " splits, or 2 x " + std::to_string(size) + " of a rank below " +
+                     std::to_string(size) + "; got " + std::to_string(spec.splits.size()));
   }
   for (size_t i = 0; i < spec.splits.size(); ++i) {
     if (spec.splits[i] >= 0 && spec.splits[i] <= most) continue;
@@ -303,7 +309,7 @@ std::string Planner::class_name(const Spec& spec) const {
 }
 
 std::vector<Plan> Planner::build_all(const Spec& spec, const Selection& selection) const {
-  if (spec.splits_rank >= 0) refuse(spec, "expected the splits of all ranks");
+  expect_all_splits(spec);
   std::vector<int> ranks(topology_->size());
   std::iota(ranks.begin(), ranks.end(), 0);
   PlanBuilder builder(*topology_, spec, ranks, selection.codec);
@@ -316,6 +322,7 @@ bool Planner::replays(const CostParameters& parameters) const {
 
 Cost Planner::cost(const Spec& spec, const Selection& selection,
                    const CostParameters& parameters) const {
+  expect_all_splits(spec);
   if (replays(parameters)) return predict(*topology_, build_all(spec, selection), parameters);
   const std::vector<Representative> representatives =
       representatives_of(*topology_, spec, parameters);

@@ -74,6 +74,7 @@ class Planner {
   // What the spec itself is predicted to cost.
   Cost cost(const Spec& spec) const;
   Cost cost(const Spec& spec, const Algorithm& algorithm) const;
+  bool replays() const { return replays(parameters_); }  // the plans of all ranks, for a cost
   // The ranks from whose plans the cost follows: all, or of many ranks some of each kind.
   std::vector<Representative> representatives(const Spec& spec) const;
 

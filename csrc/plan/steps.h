@@ -9,10 +9,9 @@
 // copy of the rows. Plans use the rows of libhetcomm, so bindings take them from step_kinds().
 namespace hetcomm::steps {
 
-// All members of an island list the same pieces; `from` and `to` are ranks of a Piece (plan.h). A
-// reduction reads every member's source. Members of a native island list their own pieces alone of
-// an all_to_all, because its library needs no others: n of n x n. Two members list the pieces
-// between them in one order.
+// `from` and `to` are ranks of a Piece (plan.h). A reduction reads every member's source. All
+// members list the same pieces, but for an all_to_all in a native island. There each lists its own,
+// perhaps none. Two members list the pieces between them in one order.
 
 // Every member's target = sum of the sources.
 inline constexpr StepKind island_all_reduce{

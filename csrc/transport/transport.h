@@ -76,8 +76,9 @@ class Link {
   virtual std::string describe() const = 0;
 };
 
-// A tag with all of these bits belongs to the transport, so no SenderNumbers have them.
-// Every receive compares these bits.
+// A tag with all of these bits belongs to the transport, so no SenderNumbers have them. Every
+// receive compares these bits. Paths::sender() leaves some out for a block that never reaches them
+// all.
 constexpr uint64_t kTransportTags = uint64_t{0xfff} << 52;
 // This bit marks a part of a message that a transport has divided. Senders leave the bit clear, and
 // receives leave it out of their mask. If a received tag has this bit, the receive matched a part

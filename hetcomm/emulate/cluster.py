@@ -17,7 +17,8 @@ FABRICS = ("ethernet", "roce", "infiniband")
 # Jumbo frames, as clusters use them: 0.7 % of the bytes are headers, not 4 % as with 1500.
 DEFAULT_MTU = 9000
 _CONGESTION = re.compile(r"[a-z0-9_]{1,15}")
-MOST_RANKS = 8192  # of a host; no group has more
+MOST_RANKS = 131_072  # of a group
+MOST_OF_HOST = 8192
 MOST_HOSTS = (1 << 17) - 2  # with one NIC each
 _BENCHMARKS = int(IPv4Address("198.18.0.0"))  # a /15, reserved for benchmarks
 # Below 1 Mbit/s one frame takes 70 ms.
@@ -270,8 +271,8 @@ def _check_hosts(hosts: tuple[Host, ...]) -> None:
         if host.name.lower() in seen:
             _refuse(at + "name", "a name no other host has", host.name, "rename one of them")
         seen.add(host.name.lower())
-        if not 1 <= host.ranks <= MOST_RANKS:
-            expected = f"at least 1, at most {MOST_RANKS}"
+        if not 1 <= host.ranks <= MOST_OF_HOST:
+            expected = f"at least 1, at most {MOST_OF_HOST}"
             _refuse(at + "ranks", expected, host.ranks, "give the host ranks or delete it")
         if host.device is not None and not host.device.strip():
             _refuse(at + "device", 'a kind of device, such as "A100"', host.device, "or delete it")
@@ -285,6 +286,9 @@ def _check_hosts(hosts: tuple[Host, ...]) -> None:
                 )
             if nic.numa < -1:
                 _refuse(f"{at}nic[{j}].numa", "a NUMA node, or -1", nic.numa, "correct it")
+    ranks = sum(host.ranks for host in hosts)
+    if ranks > MOST_RANKS:
+        _refuse("host", f"at most {MOST_RANKS} ranks on all hosts", ranks, "describe fewer")
     prefix = _longest_prefix(hosts)
     most = (1 << 32 - prefix) - 2
     if len(hosts) > most:

@@ -27,6 +27,7 @@ from .result import Result
 
 GRACE_SECONDS = 15.0
 STOP_SECONDS = 8.0  # more than the supervisor takes from SIGTERM to SIGKILL
+MOST_PORTS = 1023  # of a switch of the kernel
 
 # A user namespace demands one thread, so the supervisor is a new interpreter. It does not run
 # hetcomm's __init__, so it starts fast.
@@ -71,6 +72,11 @@ def run(
     Raises RefusedError if the kernel refuses a part of the cluster, ClusterError for a wrong
     cluster. Any exception, such as KeyboardInterrupt, first ends the whole job.
     """
+    if len(cluster.hosts) > MOST_PORTS:
+        raise ClusterError(
+            "host", f"up to {MOST_PORTS} hosts of one run", str(len(cluster.hosts)),
+            "a switch of the kernel has no more ports; explain and plan take more hosts",
+        )  # fmt: skip
     vendors.check(cluster)
     command = _resolve(command)
     modules.check(preload, command)

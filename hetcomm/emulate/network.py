@@ -27,9 +27,9 @@ HEADER = 64  # room for the link header, which the segment size does not count
 
 
 def hardware_address(host: int, nic: int) -> str:
-    """02: locally administered."""
+    """Another one for each NIC of the cluster."""
     number = (host + 1).to_bytes(3, "big")
-    return bytes((2, 0, *number[:2], nic, number[2])).hex(":")
+    return bytes((2, 0, *number[:2], nic, number[2])).hex(":")  # 2: locally administered
 
 
 def segment_size(nic: Nic, mtu: int) -> int:

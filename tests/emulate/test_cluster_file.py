@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import hetcomm.emulate
 from hetcomm.emulate import Cluster, ClusterError, Host, Nic, load
 from hetcomm.emulate.cluster import (
     FABRICS,
@@ -122,6 +123,18 @@ def test_more_hosts_than_addresses_are_rejected() -> None:
     hosts = tuple(Host(f"h{i}", 1, (Nic(),) * 9) for i in range(8191))
     with pytest.raises(ClusterError, match="1 to 8190 hosts, got 8191"):
         Cluster(hosts)
+
+
+def test_more_ranks_than_a_group_has_are_rejected() -> None:
+    hosts = tuple(Host(f"h{i}", 8192, (Nic(),)) for i in range(17))
+    with pytest.raises(ClusterError, match="at most 131072 ranks on all hosts, got 139264"):
+        Cluster(hosts)
+
+
+def test_more_hosts_than_a_switch_has_ports_do_not_start() -> None:
+    hosts = tuple(Host(f"h{i}", 1, (Nic(),)) for i in range(1024))
+    with pytest.raises(ClusterError, match="up to 1023 hosts of one run, got 1024"):
+        hetcomm.emulate.run(Cluster(hosts), ["true"])
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.stem)

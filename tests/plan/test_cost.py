@@ -243,5 +243,6 @@ def test_a_library_and_messages_share_the_nics_of_a_host(hosts: int) -> None:
         (Collective.all_reduce, count),
     ):
         cost = _core.Planner(topology).cost(Spec(collective, count=count))
-        assert cost.total >= cost.bridge >= most * 4 * 10**9 // GBIT
-        assert collective != Collective.all_to_all or cost.total < 1.1 * cost.bridge
+        least = most * 4 * 10**9 // GBIT
+        assert cost.total >= least and cost.bridge < cost.total
+        assert collective != Collective.all_to_all or cost.total < 1.1 * least

@@ -157,13 +157,19 @@ def test_a_rank_of_1024_has_few_steps(collective: _core.Collective) -> None:
         assert len(plan.steps) <= most + 8, (size, plan.algorithm)
 
 
+@pytest.mark.parametrize("rates", [(100,), (100, 50)], ids=str)
 @pytest.mark.parametrize("hosts", [4, 8])
 @pytest.mark.parametrize("collective", COLLECTIVES, ids=str)
 def test_native_islands_on_several_hosts_are_estimated_like_replays(
-    collective: _core.Collective, hosts: int
+    collective: _core.Collective, hosts: int, rates: tuple[int, ...]
 ) -> None:
     places = [f"{host}/{'nvidia' if host < hosts // 2 else 'amd'}" for host in range(hosts)]
-    topology = devices([place for place in places for _ in range(4)], fabric="roce")
+    infos = devices([place for place in places for _ in range(4)], fabric="roce").ranks
+    for rank, info in enumerate(infos):
+        nics = info.nics
+        nics[0].bandwidth = rates[rank // 4 % len(rates)] * GBIT
+        info.nics = nics
+    topology = Topology(infos)
     count = 0 if collective.name == "barrier" else 4 << 20
     if collective.name not in IN_PLACE:
         count //= len(topology)
@@ -173,4 +179,4 @@ def test_native_islands_on_several_hosts_are_estimated_like_replays(
         parameters.replayed_ranks = replayed
         costs.append(Planner(topology, parameters=parameters).cost(Spec(collective, count=count)))
     assert 0.7 < costs[1].total / costs[0].total < 1.3
-    assert costs[1].bridge_bytes == costs[0].bridge_bytes
+    assert costs[1].bridge_bytes == pytest.approx(costs[0].bridge_bytes, rel=0.01)

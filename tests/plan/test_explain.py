@@ -151,7 +151,25 @@ def test_a_thousand_hosts_fit_on_a_page(tmp_path: Path) -> None:
 
 def test_messages_with_many_peers_are_one_leg() -> None:
     page = run("all_to_all", "--islands", "18x1", "--codec", "none")
-    assert "send to 17 ranks x 17 chunks" in page and "recv from 17 ranks x 17" in page
+    assert "send to 17 ranks x 17 messages" in page and "recv from 17 ranks x 17" in page
+
+
+def test_an_island_step_without_elements_of_the_rank_says_so(tmp_path: Path) -> None:
+    asked = ("--topology", mixed_cluster(tmp_path), "--bytes", "8", "--rank", "1")
+    page = run("reduce", *asked)
+    assert re.search(r"island_all_to_all +0 B.*\n +no elements of this rank", page)
+
+
+def test_estimates_of_all_ranks_are_no_replay(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text(
+        "".join(
+            f'[[host]]\nname = "h{rate}"\nranks = 16\n[[host.nic]]\nrate = "{rate}gbit"\n'
+            for rate in (1, 2, 3)
+        )
+    )
+    found = json.loads(run("all_reduce", "--topology", str(file), "--bytes", "8", "--json"))
+    assert not found["replayed"] and found["plans"][0]["legs"][0]["end"] is None
 
 
 def test_some_ranks_stand_for_all_that_encode() -> None:

@@ -5,10 +5,10 @@ import resource
 from pathlib import Path
 
 import pytest
-from generated import devices, random_topology, topology_of
+from generated import applicable, devices, random_topology, topology_of
 
 from hetcomm import _core
-from hetcomm._core import Collective, Planner, Spec, StepKind
+from hetcomm._core import Collective, Planner, SelectionTable, Spec, StepKind
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -36,14 +36,30 @@ def test_splits_of_another_rank_are_rejected() -> None:
         planner.plan(own, 1)
     with pytest.raises(_core.InvalidArgumentError, match="expected the splits of all ranks"):
         planner.plan_all(own)
+    many = topology_of([16] * 3)
+    with pytest.raises(_core.InvalidArgumentError, match="expected the splits of all ranks"):
+        Planner(many).cost(Spec(Collective.all_to_all, splits=[5] * 96, splits_rank=0))
     for splits, rank, text in (
         ([1, 2, 3], 0, "or 2 x 3 of a rank below 3; got 3"),
         ([1, 2, 3, 1, 5, 6], 3, "or 2 x 3 of a rank below 3"),
+        ([], 0, "expected the splits of rank 0; got none"),
         ([1, -2, 3, 1, 5, 6], 0, "got -2 from rank 0 to 1"),
         ([1, 2, 3, 1, 5, -6], 0, "got -6 from rank 2 to 0"),
     ):
         with pytest.raises(_core.InvalidArgumentError, match=text):
             planner.plan(Spec(Collective.all_to_all, splits=splits, splits_rank=rank), 0)
+
+
+@pytest.mark.parametrize("algorithm", ["direct", "aggregated"])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_build_of_one_rank_has_the_steps_of_a_build_of_all(algorithm: str, seed: int) -> None:
+    topology = random_topology(random.Random(seed), 12)
+    spec = Spec(Collective.all_to_all, count=70)
+    if algorithm not in {one.name for one in applicable(spec, topology)}:
+        return
+    planner = Planner(topology, SelectionTable(f"all_to_all:0-inf={algorithm}"))
+    for rank, plan in enumerate(planner.plan_all(spec)):
+        assert planner.plan(spec, rank).steps == plan.steps
 
 
 @pytest.mark.parametrize("algorithm", ["direct", "aggregated"])

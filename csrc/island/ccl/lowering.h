@@ -42,9 +42,9 @@ std::optional<Factor> factor_of(const IslandCall& call);
 
 // This member's calls for an island call, in order. The lists of all members match, because only
 // kinds, counts and positions decide, which are equal on all members. Consecutive pieces become
-// one. Equal adjacent pieces, one for each member, become the library's reduce_scatter or
-// all_gather; the last one may be longer. Data that only moves, moves as bytes. The operation must
-// be one of ccl_reduces().
+// one, but not in an all_to_all. Equal adjacent pieces, one for each member, become the library's
+// reduce_scatter or all_gather; the last one may be longer. Data that only moves, moves as bytes.
+// The operation must be one of ccl_reduces().
 std::vector<Call> lower(const IslandCall& call, int member, int members);
 
 }  // namespace hetcomm::nccl
