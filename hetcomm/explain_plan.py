@@ -111,7 +111,8 @@ def explanation(
         cost = planner.cost(spec, algorithm.name)
         numbers = (cost.total, cost.island, cost.staging, cost.bridge, cost.bridge_bytes)
         candidates.append(Candidate(algorithm.name, algorithm.summary, "", *numbers))
-    priced = planner.representatives(spec)
+    encoding = planner.replays or choice.codec != "none"
+    priced = planner.representatives(spec) if encoding else []
     plans = {rank: planner.plan(spec, rank) for rank in sorted({*priced, *ranks})}
     spans = _core.timeline(topology, list(plans.values()), parameters) if planner.replays else None
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import partial
 from itertools import combinations, product
 
 from rich import box
@@ -220,17 +219,17 @@ def _unnamed(nic: _core.Nic) -> _core.Nic:
     return nic
 
 
-def _hosts_of(topology: _core.Topology, index: int) -> dict[int, list[int]]:
-    """[host] -> members of the island."""
+def _by_host(topology: _core.Topology, members: list[int]) -> dict[int, list[int]]:
+    """[host] -> those of the members."""
     hosts: dict[int, list[int]] = {}
-    for member in topology.islands[index]:
+    for member in members:
         hosts.setdefault(topology.host_of(member), []).append(member)
     return hosts
 
 
-def _kind_of_island(topology: _core.Topology, index: int) -> Hashable:
+def _kind_of_island(topology: _core.Topology, index: int, members: list[int]) -> Hashable:
     network = topology.island_network(index)
-    hosts = _hosts_of(topology, index).values()
+    hosts = _by_host(topology, members).values()
     return network.fabric.name, *(_kind_of_host(topology, members) for members in hosts)
 
 
@@ -246,7 +245,10 @@ def _folded(numbers: list[int], kind: Callable[[int], Hashable]) -> list[list[in
 
 def add_islands(tree: Tree, topology: _core.Topology) -> None:
     """A branch for each island, or for each kind of many islands."""
-    kinds = _folded(list(range(len(topology.islands))), partial(_kind_of_island, topology))
+    islands = topology.islands
+    kinds = _folded(
+        list(range(len(islands))), lambda index: _kind_of_island(topology, index, islands[index])
+    )
     for first, *others in kinds[:MOST_SHOWN]:
         island = island_tree(topology, first)
         if others:
@@ -271,7 +273,7 @@ def island_tree(topology: _core.Topology, index: int) -> Tree:
     tree.add(engine_line(topology, index))
     network = topology.island_network(index)
     tree.add(f"network: [bold]{network.fabric.name}[/], {escape(network.why)}")
-    hosts = _hosts_of(topology, index)
+    hosts = _by_host(topology, members)
     kinds = _folded(list(hosts), lambda host: _kind_of_host(topology, hosts[host]))
     for host, *others in kinds[:MOST_SHOWN]:
         here = hosts[host]
