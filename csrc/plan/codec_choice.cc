@@ -36,6 +36,19 @@ int64_t scaled(int64_t value, int64_t times, int64_t by) {
 
 }  // namespace
 
+bool can_round(const Spec& spec) {
+  switch (spec.collective) {
+    case Collective::all_gather:
+      return true;
+    case Collective::all_reduce:
+    case Collective::reduce:
+    case Collective::reduce_scatter:
+      return combining(spec.op) == ReduceOp::sum;
+    default:
+      return false;
+  }
+}
+
 void CodecFigures::add(const CodecFigures& other_ranks) {
   plain += other_ranks.plain;
   encoded += other_ranks.encoded;

@@ -35,6 +35,9 @@ CostParameters with_figures(CostParameters parameters, const CodecFigures& figur
 std::vector<const Codec*> codec_candidates(const CodecSetting& setting, const Topology& topology,
                                            const CostParameters& parameters, const Spec& spec);
 
+// Whether a lossy codec may change the values: those of sums and gathered tensors.
+bool can_round(const Spec& spec);
+
 // Whether plans with a codec are predicted to be faster by at least 5 %.
 bool codec_is_faster(const Cost& with, const Cost& without);
 

@@ -102,8 +102,11 @@ class Planner {
     const Codec* codec;
   };
   std::shared_ptr<const Plan> cached(const Key& key);
-  void validate(const Spec& spec) const;        // throws Error(invalid_argument)
-  void validate_codec(const Spec& spec) const;  // throws Error(invalid_argument)
+  // These throw Error(invalid_argument); see planner_refusals.cc.
+  [[noreturn]] static void refuse(const Spec& spec, const std::string& why);
+  static void expect_all_splits(const Spec& spec);
+  void validate(const Spec& spec) const;
+  void validate_codec(const Spec& spec) const;
   void validate_codec(const Spec& spec, const Codec& codec) const;
   void expect_float8(const Spec& spec) const;  // in the native libraries
   std::vector<const Algorithm*> applicable(const Spec& spec) const;
