@@ -63,6 +63,7 @@ def _facts(described: cluster.Cluster, place: int) -> _core.RankInfo:
         cores=host.ranks,
         nics=nics,
         rails=True,
+        zone=described.zone_label(place),
     )
     if host.vendor in cluster.GPU_VENDORS:
         info.memory = _core.Memory.device
@@ -128,6 +129,7 @@ def render(found: Explanation) -> RenderableType:
         f"{topo.count(len(topology.hosts), 'host')}"
     )
     topo_page.add_islands(islands, topology)
+    topo_page.add_zones(islands, topology)
     chosen = f"[bold]{escape(repr(found.spec)[6:-1])}[/] by [bold green]{found.choice}[/]"
     if found.codec != "none":
         chosen += f", {found.codec} between {'hosts' if several else 'islands'}"

@@ -7,7 +7,7 @@ from typing import Any
 
 from hetcomm import _core
 from hetcomm.bench.case import KINDS
-from hetcomm.topo_page import MOST_SHOWN
+from hetcomm.topo_page import MOST_SHOWN, describe_zones
 
 
 @dataclass(frozen=True)
@@ -279,6 +279,7 @@ def describe(found: Explanation) -> dict[str, Any]:
             {"ranks": ranks, "bandwidth": found.topology.host_bandwidth(host)}
             for host, ranks in enumerate(found.topology.hosts)
         ],
+        "zones": describe_zones(found.topology),
         "choice": {"algorithm": found.choice, "why": found.why, "codec": found.codec},
         "replayed": found.replayed,
         "unused": found.unused,

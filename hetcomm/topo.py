@@ -23,7 +23,9 @@ from hetcomm.pages import print_page
 from hetcomm.rendezvous import PrefixStore, job_of, open_store, seconds
 from hetcomm.topo_page import (
     add_islands,
+    add_zones,
     count,
+    describe_zones,
     fabrics,
     is_emulated,
     link_table,
@@ -129,6 +131,7 @@ def render(
         f"{count(len(topology.hosts), 'host')}, fingerprint {topology.fingerprint:016x}"
     )
     add_islands(root, topology)
+    add_zones(root, topology)
     parts: list[RenderableType] = [root]
     links = links_between_islands(topology)
     if links:
@@ -207,6 +210,7 @@ def describe(
         "networks": [describe_network(index) for index in range(len(topology.islands))],
         "hosts": [describe_host(host) for host in range(len(topology.hosts))],
         "ranks": [describe_rank(rank) for rank in range(len(topology))],
+        "zones": describe_zones(topology),
         "links": [
             {
                 "islands": list(link.islands),

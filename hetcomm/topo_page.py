@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from itertools import combinations, product
+from typing import Any
 
 from rich import box
 from rich.markup import escape
@@ -256,6 +257,46 @@ def add_islands(tree: Tree, topology: _core.Topology) -> None:
         tree.add(island)
     if len(kinds) > MOST_SHOWN:
         tree.add(count(sum(map(len, kinds[MOST_SHOWN:])), "more island"))
+
+
+def add_zones(tree: Tree, topology: _core.Topology) -> None:
+    """A branch for each zone, or for each kind of many zones, with the zones inside."""
+    levels = topology.zones
+
+    def inside(around: set[int], level: int) -> list[int]:
+        zones = levels[level] if level < len(levels) else []
+        return [number for number, zone in enumerate(zones) if zone.hosts[0] in around]
+
+    def kind(number: int, level: int) -> Hashable:
+        zone = levels[level][number]
+        inner = [kind(one, level + 1) for one in inside(set(zone.hosts), level + 1)]
+        return zone.uplink, len(zone.hosts), tuple(inner)
+
+    def add(tree: Tree, around: set[int], level: int) -> None:
+        kinds = _folded(inside(around, level), lambda number: kind(number, level))
+        for first, *others in kinds[:MOST_SHOWN]:
+            zone = levels[level][first]
+            uplink = format_bandwidth(zone.uplink) if zone.uplink else "of unknown rate"
+            hosts = format_ranks(zone.hosts, "host")
+            branch = tree.add(f"[bold]zone {escape(zone.name)}[/]: {hosts}, uplink {uplink}")
+            if others:
+                names = [escape(levels[level][other].name) for other in others[:MOST_SHOWN]]
+                more = len(others) - len(names)
+                branch.add(
+                    f"[bold]alike[/]: {', '.join(names)}" + (f", {more} more" if more else "")
+                )
+            add(branch, set(zone.hosts), level + 1)
+
+    add(tree, set(range(len(topology.hosts))), 0)
+
+
+def describe_zones(topology: _core.Topology) -> list[dict[str, Any]]:
+    """For programs; uplink: bytes per second and direction, None if unknown."""
+    return [
+        {"level": level, "name": zone.name, "uplink": zone.uplink or None, "hosts": zone.hosts}
+        for level, zones in enumerate(topology.zones)
+        for zone in zones
+    ]
 
 
 def island_tree(topology: _core.Topology, index: int) -> Tree:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from hetcomm import _core
 from hetcomm.emulate import ClusterError
-from hetcomm.emulate.cluster import GPU_VENDORS, Cluster, Host, Nic, format_rate
+from hetcomm.emulate.cluster import GPU_VENDORS, Cluster, Host, Nic, Zone, format_rate
 from hetcomm.emulate.cluster_text import text
 from hetcomm.files import writing
 
@@ -40,7 +41,12 @@ def cluster_of(topology: _core.Topology) -> Cluster:
     )
     order = tuple(names[topology.host_of(rank)] for rank in range(len(topology)))
     block = tuple(host.name for host in hosts for _ in range(host.ranks))
-    return Cluster(hosts, "block" if order == block else order)
+    levels = topology.zones
+    if levels:
+        names_of = {host: zone.name for zone in levels[-1] for host in zone.hosts}
+        hosts = tuple(replace(host, zone=names_of[index]) for index, host in enumerate(hosts))
+    zones = (Zone(zone.name, zone.uplink * 8) for level in levels for zone in level if zone.uplink)
+    return Cluster(hosts, "block" if order == block else order, zones=tuple(zones))
 
 
 def _name(host_name: str, taken: list[str]) -> str:

@@ -98,6 +98,7 @@ void bind_facts(py::module_& module) {
       .def_readwrite("float8", &RankInfo::float8)
       .def_readwrite("rails", &RankInfo::rails)
       .def_readwrite("island", &RankInfo::island)
+      .def_readwrite("zone", &RankInfo::zone)
       .def_readwrite("nics", &RankInfo::nics)
       .def_readwrite("warnings", &RankInfo::warnings)
       .def_readwrite("libraries", &RankInfo::libraries)
@@ -134,6 +135,13 @@ void bind_topology(py::module_& module) {
       .def_readonly("peer", &IpPath::peer)
       .def_readonly("common", &IpPath::common);
 
+  py::class_<Zone>(module, "Zone",
+                   "Hosts behind a shared uplink. uplink: bytes per second and direction; 0: no "
+                   "known limit. hosts: ascending.")
+      .def_readonly("name", &Zone::name)
+      .def_readonly("uplink", &Zone::uplink)
+      .def_readonly("hosts", &Zone::hosts);
+
   py::class_<Topology>(module, "Topology",
                        "The facts of all ranks, in order of rank, and what follows. Immutable.")
       .def(py::init(
@@ -164,6 +172,8 @@ void bind_topology(py::module_& module) {
                              })
       .def_property_readonly("islands", &Topology::islands)
       .def_property_readonly("hosts", &Topology::hosts)
+      .def_property_readonly("zones", &Topology::zones,
+                             "The zones of each level, the widest level first.")
       .def("without_speeds", &Topology::without_speeds,
            "The same layout, as if all links and processors were alike.")
       .def_property_readonly("fingerprint", &Topology::fingerprint)

@@ -113,6 +113,11 @@ const std::vector<Setting>& settings() {
        "label of this rank: ranks of one vendor and label are one island (CPU ranks: of "
        "one host)",
        "by network"},
+      {"HETCOMM_ZONE",
+       "zones of this host, the widest first, such as `paris@1gbit/rack3`: hosts behind a shared "
+       "uplink, with its rate where this is known. Plans then send less over it, see "
+       "[docs/zones.md](docs/zones.md)",
+       "none"},
       {"HETCOMM_SYSFS_ROOT",
        "a tree in the layout of `/sys` to read NICs from, for recorded and emulated "
        "machines; its file `addresses` replaces this machine's IP addresses",

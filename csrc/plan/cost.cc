@@ -39,7 +39,7 @@ class Replay {
         arrived_(graph.collectives().size(), 0),
         posted_(graph.steps(), false),
         ranks_(topology.size()),
-        nics_(topology.hosts().size()) {}
+        uplinks_(cost_of_.uplinks()) {}
 
   Cost run() {
     for (int step = 0; step < graph_.steps(); ++step) {
@@ -61,9 +61,9 @@ class Replay {
         cost_.staging = std::max(cost_.staging, rank.parts[part].busy);
       }
     }
-    for (const Nics& nics : nics_) {
-      cost_.bridge = std::max({cost_.bridge, nics.out.busy, nics.in.busy});
-      cost_.bridge_bytes = std::max(cost_.bridge_bytes, nics.bytes_out);
+    for (const Uplink& uplink : uplinks_) {
+      cost_.bridge = std::max({cost_.bridge, uplink.out.busy, uplink.in.busy});
+      cost_.bridge_bytes = std::max(cost_.bridge_bytes, uplink.bytes_out);
     }
     return cost_;
   }
@@ -74,7 +74,7 @@ class Replay {
   struct Engine {
     int64_t free = 0, busy = 0;
   };
-  struct Nics {
+  struct Uplink {
     Engine out, in;
     int64_t bytes_out = 0;
   };
@@ -128,16 +128,16 @@ class Replay {
         length = std::max(length, cost_of_.island(graph_.step(step), graph_.rank_of(step)));
       }
     }
-    // The library and messages share the NICs of a host.
+    // The library and messages share the uplinks.
     int64_t end = start + length;
     for (int step : steps) {
-      const int rank = graph_.rank_of(step);
-      const StepCost::NicUse use = cost_of_.island_nics(graph_.step(step), rank);
-      Nics& nics = nics_[topology_.host_of(rank)];
-      if (use.out > 0) end = std::max(end, occupy(nics.out, start, 0, use.out).end);
-      if (use.in > 0) end = std::max(end, occupy(nics.in, start, 0, use.in).end);
-      nics.out.busy -= use.out;  // the bridge's time is that of messages
-      nics.in.busy -= use.in;
+      for (const auto& use : cost_of_.island_uplinks(graph_.step(step), graph_.rank_of(step))) {
+        Uplink& uplink = uplinks_[use.uplink];
+        if (use.out > 0) end = std::max(end, occupy(uplink.out, start, 0, use.out).end);
+        if (use.in > 0) end = std::max(end, occupy(uplink.in, start, 0, use.in).end);
+        uplink.out.busy -= use.out;  // the bridge's time is that of messages
+        uplink.in.busy -= use.in;
+      }
     }
     for (int step : steps) {
       Rank& rank = ranks_[graph_.rank_of(step)];
@@ -151,21 +151,29 @@ class Replay {
     const int from = graph_.rank_of(send), to = graph_.rank_of(recv);
     const StepCost::Message message = cost_of_.message(from, to, graph_.step(recv).target);
     const int64_t posted = std::max(ready_[send], ready_[recv]);
-    // Flows share a NIC fairly, so no end waits for the order of flows at the other end. The
-    // message is complete when the queues of both ends are done with it.
-    Interval out, in;
+    // Flows share an uplink fairly, so no end waits for the order of flows at the other end. The
+    // message is complete when the queues of all uplinks are done with it.
+    Interval span{INT64_MAX, 0};
+    const auto take = [&](Engine& engine, int64_t start, int64_t length) {
+      const Interval used = occupy(engine, start, 0, length);
+      span = {std::min(span.start, used.start), std::max(span.end, used.end)};
+    };
     if (message.between_hosts) {
       const int64_t sends = issue(from, to, posted), receives = issue(to, from, posted);
       const int64_t start = std::max(sends, receives) + cost_of_.overhead();
-      Nics& sender = nics_[topology_.host_of(from)];
-      out = occupy(sender.out, start, 0, message.out);
-      in = occupy(nics_[topology_.host_of(to)].in, start, 0, message.in);
-      sender.bytes_out += message.bytes;
+      const int sender = topology_.host_of(from), receiver = topology_.host_of(to);
+      cost_of_.each_uplink(sender, receiver, [&](int uplink) {
+        take(uplinks_[uplink].out, start, cost_of_.at_uplink(uplink, message.bytes));
+      });
+      cost_of_.each_uplink(receiver, sender, [&](int uplink) {
+        take(uplinks_[uplink].in, start, cost_of_.at_uplink(uplink, message.bytes));
+      });
+      uplinks_[sender].bytes_out += message.bytes;
     } else {
-      out = occupy(ranks_[from].parts[message.out_part], posted, 0, message.out);
-      in = occupy(ranks_[to].parts[message.in_part], posted, 0, message.in);
+      take(ranks_[from].parts[message.out_part], posted, message.out);
+      take(ranks_[to].parts[message.in_part], posted, message.in);
     }
-    const Interval span{std::min(out.start, in.start), std::max(out.end, in.end) + message.latency};
+    span.end += message.latency;
     complete(send, span);
     complete(recv, span);
   }
@@ -197,7 +205,7 @@ class Replay {
   std::vector<int> arrived_;  // members, by island collective
   std::vector<bool> posted_;  // sends and recvs
   std::vector<Rank> ranks_;
-  std::vector<Nics> nics_;  // by host
+  std::vector<Uplink> uplinks_;
   std::priority_queue<std::pair<int64_t, int>, std::vector<std::pair<int64_t, int>>, std::greater<>>
       queue_;
   int completed_ = 0;

@@ -14,25 +14,44 @@ namespace hetcomm {
 namespace {
 
 constexpr size_t kMostClasses = 16;
+constexpr size_t kOfZone = 4;  // hosts
 // Some members of an island have nothing of a buffer with fewer bytes for each: see kShardBytes of
 // algorithms/segments.cc.
 constexpr int64_t kShort = 1024;
 
+int64_t scaled(int64_t value, int64_t numerator, int64_t denominator) {
+  return static_cast<int64_t>(static_cast<__int128>(value) * numerator / denominator);
+}
+
+// ns at an uplink.
+struct Flow {
+  int64_t out = 0, in = 0;                  // of messages of the first chunk
+  int64_t library_out = 0, library_in = 0;  // of its island steps
+  int64_t once_out = 0, once_in = 0;        // of island steps beside the chunks
+
+  void add(const Flow& flow, int64_t number) {
+    out += number * flow.out;
+    in += number * flow.in;
+    library_out += number * flow.library_out;
+    library_in += number * flow.library_in;
+    once_out += number * flow.once_out;
+    once_in += number * flow.once_in;
+  }
+};
+
 // ns of the steps of one rank for the first chunk.
 struct RankLoad {
   std::array<int64_t, StepCost::kParts> parts{};
-  int64_t once = 0;            // island steps beside the chunks: no message depends on them
-  int64_t island = 0;          // island steps, copies and reductions, without `once`
-  int64_t alone = 0;           // steps of the rank alone
-  int64_t kernel_latency = 0;  // of its slowest step in device memory
-  int64_t copy_latency = 0;    // of its slowest copy between device memory and staging
-  int64_t out = 0, in = 0;     // of its messages at the NICs of its host
-  int64_t library_out = 0, library_in = 0;  // of its island steps, which `parts` have too
-  int64_t once_out = 0, once_in = 0;        // of those in `once`
-  int64_t sends = 0, receives = 0;          // to issue its messages with other hosts
-  int64_t gap = 0;                          // of these messages, the longest between two
-  int64_t link_latency = 0;                 // of its slowest message
-  int64_t message_bytes = 0;                // of its longest message with another host
+  int64_t once = 0;                 // island steps beside the chunks: no message depends on them
+  int64_t island = 0;               // island steps, copies and reductions, without `once`
+  int64_t alone = 0;                // steps of the rank alone
+  int64_t kernel_latency = 0;       // of its slowest step in device memory
+  int64_t copy_latency = 0;         // of its slowest copy between device memory and staging
+  std::map<int, Flow> flows;        // by uplink; `parts` have the island steps, too
+  int64_t sends = 0, receives = 0;  // to issue its messages with other hosts
+  int64_t gap = 0;                  // of these messages, the longest between two
+  int64_t link_latency = 0;         // of its slowest message
+  int64_t message_bytes = 0;        // of its longest message with another host
   int64_t bytes_out = 0;
 
   RankLoad(const Topology& topology, const StepCost& cost, const Plan& plan, bool chunked) {
@@ -48,11 +67,13 @@ struct RankLoad {
         const bool of_chunk = joined[i] || (step.is_exchange() && chunked);
         add_island(of_chunk, topology.native(plan.rank) ? StepCost::device : StepCost::core,
                    cost.island(step, plan.rank));
-        const StepCost::NicUse use = cost.island_nics(step, plan.rank);
-        (of_chunk ? library_out : once_out) += use.out;
-        (of_chunk ? library_in : once_in) += use.in;
+        for (const StepCost::UplinkUse& use : cost.island_uplinks(step, plan.rank)) {
+          Flow& flow = flows[use.uplink];
+          (of_chunk ? flow.library_out : flow.once_out) += use.out;
+          (of_chunk ? flow.library_in : flow.once_in) += use.in;
+        }
       } else if (step.is_message()) {
-        add_message(cost, plan.rank, step);
+        add_message(topology, cost, plan.rank, step);
       } else {
         add_alone(cost.local(step, plan.rank));
       }
@@ -76,14 +97,17 @@ struct RankLoad {
     island += length;
   }
 
-  void add_message(const StepCost& cost, int rank, const Step& step) {
+  void add_message(const Topology& topology, const StepCost& cost, int rank, const Step& step) {
     const bool is_send = step.kind->sends;
     const StepCost::Message message = cost.message(step, rank);
     if (message.between_hosts) {
       const int64_t issued = cost.gap(rank, step.peer);
       gap = std::max(gap, issued);
       (is_send ? sends : receives) += issued;
-      (is_send ? out : in) += is_send ? message.out : message.in;
+      cost.each_uplink(topology.host_of(rank), topology.host_of(step.peer), [&](int uplink) {
+        Flow& flow = flows[uplink];
+        (is_send ? flow.out : flow.in) += cost.at_uplink(uplink, message.bytes);
+      });
       bytes_out += is_send ? message.bytes : 0;
       message_bytes = std::max(message_bytes, message.bytes);
       link_latency = std::max(link_latency, message.latency + cost.overhead());
@@ -107,21 +131,17 @@ struct RankLoad {
 
 // What the ranks of one host send and receive between islands for the first chunk, in ns.
 struct HostTraffic {
-  int64_t out = 0, in = 0, bytes_out = 0;                              // at its NICs
-  int64_t library_out = 0, library_in = 0, once_out = 0, once_in = 0;  // see RankLoad
+  int host = 0;
+  std::map<int, Flow> flows;  // by uplink
+  int64_t bytes_out = 0;
   int64_t issue = 0;   // of the messages of its busiest rank
   int64_t paired = 0;  // of these, sends with a receive each
   int64_t gap = 0, link_latency = 0, kernel_latency = 0, copy_latency = 0;
   int64_t ranks = 0;  // with messages
 
   void add(const RankLoad& load, int64_t number) {
-    out += number * load.out;
-    in += number * load.in;
+    for (const auto& [uplink, flow] : load.flows) flows[uplink].add(flow, number);
     bytes_out += number * load.bytes_out;
-    library_out += number * load.library_out;
-    library_in += number * load.library_in;
-    once_out += number * load.once_out;
-    once_in += number * load.once_in;
     issue = std::max(issue, load.issue());
     paired = std::max(paired, 2 * std::min(load.sends, load.receives));
     gap = std::max(gap, load.gap);
@@ -130,7 +150,10 @@ struct HostTraffic {
     copy_latency = std::max(copy_latency, load.copy_latency);
     if (load.issue() > 0) ranks += number;
   }
-  int64_t nics() const { return std::max(out, in); }
+  int64_t nics() const {
+    const auto own = flows.find(host);
+    return own == flows.end() ? 0 : std::max(own->second.out, own->second.in);
+  }
 
   // The messages of a rank go in `hops` phases, each after the messages of the one before.
   int64_t time(int64_t hops) const {
@@ -145,13 +168,61 @@ struct HostTraffic {
   }
 };
 
+// The hosts of a zone whose messages are looked at. Messages over an uplink may be those of some
+// hosts alone, such as the first and the last.
+std::vector<int> sample_of(const Zone& zone) {
+  const std::vector<int>& all = zone.hosts;
+  std::vector<int> sample;
+  for (size_t i = 0; i < all.size(); i += all.size() / kOfZone + 1) sample.push_back(all[i]);
+  sample.insert(sample.end(), {all[std::min<size_t>(1, all.size() - 1)], all.back()});
+  std::sort(sample.begin(), sample.end());
+  sample.erase(std::unique(sample.begin(), sample.end()), sample.end());
+  return sample;
+}
+
+// At the NICs of representative hosts, and at the uplinks of zones with a sample among these. In a
+// zone a host of the sample stands for those up to the next one.
+std::map<int, Flow> flows_of(const Topology& topology, const StepCost& cost,
+                             const std::map<int, HostTraffic>& traffic) {
+  std::map<int, Flow> flows;
+  const auto add = [&](int host, int uplink, int64_t number) {
+    const std::map<int, Flow>& own = traffic.at(host).flows;
+    const auto known = own.find(uplink);
+    if (known != own.end()) flows[uplink].add(known->second, number);
+  };
+  for (const auto& [host, messages] : traffic) add(host, host, 1);
+  for (int level = 0; level < std::ssize(topology.zones()); ++level) {
+    for (const Zone& zone : topology.zones()[level]) {
+      const int uplink = cost.uplink_of_zone(level, zone.hosts[0]);
+      if (uplink < 0 || !traffic.contains(zone.hosts[0])) continue;
+      const std::vector<int> sample = sample_of(zone);
+      if (!std::all_of(sample.begin(), sample.end(),
+                       [&](int host) { return traffic.contains(host); })) {
+        continue;
+      }
+      auto next = zone.hosts.begin();
+      for (size_t i = 0; i < sample.size(); ++i) {
+        const auto begin = next;
+        next = i + 1 < sample.size() ? std::find(begin, zone.hosts.end(), sample[i + 1])
+                                     : zone.hosts.end();
+        add(sample[i], uplink, next - begin);
+      }
+    }
+  }
+  return flows;
+}
+
 // What plans and prices depend on, and the roles of a host in them. Rates are exact, or powers of
 // two.
 std::vector<int64_t> facts_of(const Topology& topology, const StepCost& cost, int host,
                               bool exact) {
-  int64_t rate = cost.host_bandwidth(host);
+  int64_t rate = cost.rate(host);
   if (!exact) rate = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(rate)));
   std::vector<int64_t> facts = {rate, topology.processors(host)};
+  for (int level = 0; level < std::ssize(topology.zones()); ++level) {
+    const Zone& zone = topology.zones()[level][topology.zone_of(level, host)];
+    facts.insert(facts.end(), {zone.uplink, std::ssize(zone.hosts)});
+  }
   for (int rank : topology.hosts()[host]) {
     const RankInfo& info = topology.rank(rank);
     const std::vector<int>& members = topology.island(topology.island_of(rank));
@@ -178,12 +249,12 @@ std::vector<HostClass> classes_of(const Topology& topology, const StepCost& cost
         classes.try_emplace(facts_of(topology, cost, host, exact), HostClass{host, host, host})
             .first->second;
     known.last = host;
-    if (cost.host_bandwidth(host) < cost.host_bandwidth(known.slowest)) known.slowest = host;
+    if (cost.rate(host) < cost.rate(known.slowest)) known.slowest = host;
   }
   std::vector<HostClass> all;
   for (const auto& [facts, known] : classes) all.push_back(known);
   std::stable_sort(all.begin(), all.end(), [&](const HostClass& a, const HostClass& b) {
-    return cost.host_bandwidth(a.slowest) < cost.host_bandwidth(b.slowest);
+    return cost.rate(a.slowest) < cost.rate(b.slowest);
   });
   return all;
 }
@@ -197,7 +268,19 @@ std::vector<Representative> representatives_of(const Topology& topology, const S
   if (classes.size() > kMostClasses) classes = classes_of(topology, cost, false);
   if (classes.size() > kMostClasses) classes.resize(kMostClasses);  // the slowest ones
   std::set<int> hosts = {topology.host_of(spec.root)};
-  for (const HostClass& some : classes) hosts.insert({some.first, some.last, some.slowest});
+  for (const HostClass& some : classes) {
+    hosts.insert({some.first, some.last, some.slowest});
+  }
+  for (int level = 0; level < std::ssize(topology.zones()); ++level) {
+    std::set<int> zones = {topology.zone_of(level, topology.host_of(spec.root))};
+    for (const HostClass& some : classes) {
+      zones.insert({topology.zone_of(level, some.first), topology.zone_of(level, some.last)});
+    }
+    for (const int zone : zones) {
+      const std::vector<int> sample = sample_of(topology.zones()[level][zone]);
+      hosts.insert(sample.begin(), sample.end());
+    }
+  }
   const int64_t bytes = largest_buffer(spec, topology.size());
   std::vector<Representative> representatives;
   for (int host : hosts) {
@@ -227,7 +310,7 @@ Cost estimate(const Topology& topology, const std::vector<Plan>& plans,
               const Hops& hops, const CostParameters& parameters) {
   const StepCost step_cost(topology, parameters);
   const auto of_all = [&](int64_t of_chunk) {
-    return static_cast<int64_t>(static_cast<__int128>(of_chunk) * division.whole / division.first);
+    return scaled(of_chunk, division.whole, division.first);
   };
   Cost cost;
   int64_t serial = 0, busiest = 0, passing = 0, occupied = 0;
@@ -240,25 +323,39 @@ Cost estimate(const Topology& topology, const std::vector<Plan>& plans,
     // A message on its way through other ranks.
     const int64_t hop = step_cost.mean_hop(load.message_bytes) + load.alone;
     passing = std::max(passing, hop * (hops.in_a_row - hops.own));
-    traffic[topology.host_of(plans[i].rank)].add(load, representatives[i].ranks);
+    const int host = topology.host_of(plans[i].rank);
+    traffic.try_emplace(host, HostTraffic{host}).first->second.add(load, representatives[i].ranks);
     cost.staging = std::max(
         {cost.staging, load.parts[StepCost::to_staging], load.parts[StepCost::from_staging]});
   }
-  int64_t crossing = 0, nics = 0;
+  int64_t crossing = 0, uplinks = 0, waits = 0;
   for (const auto& [host, messages] : traffic) {
     crossing = std::max(crossing, messages.time(hops.own));
-    const int64_t out = messages.out + messages.library_out;
-    const int64_t in = messages.in + messages.library_in;
-    busiest = std::max({busiest, out, in});
-    cost.bridge = std::max(cost.bridge, messages.nics());
-    nics = std::max({nics, of_all(out) + messages.once_out, of_all(in) + messages.once_in});
     cost.bridge_bytes = std::max(cost.bridge_bytes, messages.bytes_out);
   }
+  for (const auto& [uplink, flow] : flows_of(topology, step_cost, traffic)) {
+    const int64_t out = flow.out + flow.library_out, in = flow.in + flow.library_in;
+    busiest = std::max({busiest, out, in});
+    cost.bridge = std::max({cost.bridge, flow.out, flow.in});
+    uplinks = std::max({uplinks, of_all(out) + flow.once_out, of_all(in) + flow.once_in});
+    if (uplink < std::ssize(topology.hosts())) continue;
+    // A phase over a zone's uplink takes longer than the same messages at the NICs of a host.
+    int64_t at_nics = 0;
+    for (const auto& [host, messages] : traffic) {
+      const auto own = messages.flows.find(uplink);
+      if (own == messages.flows.end()) continue;
+      const int64_t most = std::max(own->second.out, own->second.in);
+      at_nics = std::max(at_nics, scaled(most, step_cost.rate(uplink), step_cost.rate(host)));
+    }
+    waits = std::max(waits, std::max(flow.out, flow.in) - at_nics);
+  }
+  crossing += waits;
   cost.island = occupied;
   cost.staging = of_all(cost.staging);
   cost.bridge = of_all(cost.bridge);
   cost.bridge_bytes = of_all(cost.bridge_bytes);
-  cost.total = std::max({occupied, nics, serial + crossing + passing + of_all(busiest) - busiest});
+  cost.total =
+      std::max({occupied, uplinks, serial + crossing + passing + of_all(busiest) - busiest});
   return cost;
 }
 

@@ -200,7 +200,7 @@ Cost Planner::cost(const Spec& spec, const Selection& selection,
   for (const Representative& some : representatives) ranks.push_back(some.rank);
   PlanBuilder builder(*topology_, spec, ranks, selection.codec, true);
   const std::vector<Plan> plans = build(builder, *selection.algorithm, ranks);
-  const Hops hops = selection.algorithm->hops(static_cast<int>(topology_->islands().size()));
+  const Hops hops = selection.algorithm->hops(*topology_);
   return estimate(*topology_, plans, representatives, builder.division(), hops, parameters);
 }
 

@@ -27,7 +27,7 @@ struct Algorithm {
   std::string (*why_not)(const Topology&, const Spec&);  // empty if applicable, but for a codec
   void (*build)(PlanBuilder&);
   bool rounds = false;  // can have a lossy codec; sums are rounded once on each way
-  Hops (*hops)(int islands) = [](int) { return Hops{}; };
+  Hops (*hops)(const Topology&) = [](const Topology&) { return Hops{}; };
 };
 const std::vector<Algorithm>& algorithms();
 

@@ -54,16 +54,40 @@ StepCost::StepCost(const Topology& topology, const CostParameters& parameters)
       const int64_t known = parameters.profile->hosts[measured[host]].bandwidth;
       if (known > 0) rate = known;
     }
-    bandwidths_.push_back(rate > 0 ? rate : parameters.assumed_bandwidth);
+    rates_.push_back(rate > 0 ? rate : parameters.assumed_bandwidth);
+  }
+  for (const std::vector<Zone>& zones : topology.zones()) {
+    std::vector<int>& uplinks = zones_.emplace_back(topology.hosts().size(), -1);
+    for (const Zone& zone : zones) {
+      if (zone.uplink <= 0) continue;
+      for (int host : zone.hosts) uplinks[host] = static_cast<int>(rates_.size());
+      rates_.push_back(zone.uplink);
+    }
   }
   for (const std::vector<int>& members : topology.islands()) {
+    std::map<int, int64_t>& crossed = crossed_.emplace_back();
     int64_t rate = parameters.ccl_bandwidth;
-    for (int rank : members) {
-      if (topology.same_host(rank, members[0])) continue;
-      rate = std::min({rate, bandwidth(rank), bandwidth(members[0])});
+    const int first = topology.host_of(members[0]);
+    const auto last = std::find_if(members.begin(), members.end(),
+                                   [&](int rank) { return topology.host_of(rank) != first; });
+    if (topology.native(members[0]) && last != members.end()) {
+      for (int rank : members) {
+        const int host = topology.host_of(rank);
+        ++crossed[host];
+        for (const std::vector<int>& uplinks : zones_) {
+          if (uplinks[host] >= 0) ++crossed[uplinks[host]];
+        }
+      }
+      std::erase_if(crossed,
+                    [&](const auto& uplink) { return uplink.second == std::ssize(members); });
+      for (const auto& [uplink, behind] : crossed) rate = std::min(rate, rates_[uplink]);
     }
     island_rates_.push_back(rate);
   }
+}
+
+int64_t StepCost::at_uplink(int uplink, int64_t bytes) const {
+  return duration(bytes, rates_[uplink]);
 }
 
 StepCost::Use StepCost::local(const Step& step, int rank) const {
@@ -93,26 +117,43 @@ int64_t StepCost::island(const Step& step, int rank) const {
   return parameters_.ccl_latency + duration(ccl_bytes(step, rank, members), island_rates_[island]);
 }
 
-StepCost::NicUse StepCost::island_nics(const Step& step, int rank) const {
-  const int island = topology_.island_of(rank);
-  const std::vector<int>& members = topology_.island(island);
-  if (!topology_.native(rank)) return {};
-  const std::vector<int>& host = topology_.hosts()[topology_.host_of(rank)];
-  const auto here = std::count_if(host.begin(), host.end(),
-                                  [&](int other) { return topology_.island_of(other) == island; });
-  if (here == std::ssize(members)) return {};
-  if (!step.is_exchange()) {  // a ring leaves each host once, and comes back
-    const int64_t bytes = ccl_bytes(step, rank, std::ssize(members));
-    const int64_t share = duration(bytes, bandwidth(rank), 1, here);
-    return {share, share};
+std::vector<StepCost::UplinkUse> StepCost::island_uplinks(const Step& step, int rank) const {
+  const int island = topology_.island_of(rank), host = topology_.host_of(rank);
+  const std::map<int, int64_t>& crossed = crossed_[island];
+  std::vector<UplinkUse> uses;
+  if (crossed.empty()) return uses;
+  const auto use_of = [&](int uplink) -> UplinkUse& {
+    for (UplinkUse& use : uses) {
+      if (use.uplink == uplink) return use;
+    }
+    return uses.emplace_back(uplink);
+  };
+  if (!step.is_exchange()) {  // a ring leaves each host and zone once, and comes back
+    const int64_t bytes = ccl_bytes(step, rank, std::ssize(topology_.island(island)));
+    const auto share = [&](int uplink) {
+      const auto known = crossed.find(uplink);
+      if (known == crossed.end()) return;
+      UplinkUse& use = use_of(uplink);
+      use.out = use.in = duration(bytes, rates_[uplink], 1, known->second);
+    };
+    share(host);
+    for (const std::vector<int>& uplinks : zones_) share(uplinks[host]);
+    return uses;
   }
-  int64_t out = 0, in = 0;
   for (const Piece& piece : step.pieces) {
     if (topology_.same_host(piece.from, piece.to)) continue;
-    if (piece.from == rank) out += piece.source.bytes();
-    if (piece.to == rank) in += piece.source.bytes();
+    if (piece.from != rank && piece.to != rank) continue;
+    const int other = topology_.host_of(piece.from == rank ? piece.to : piece.from);
+    each_uplink(host, other, [&](int uplink) {
+      UplinkUse& use = use_of(uplink);
+      (piece.from == rank ? use.out : use.in) += piece.source.bytes();
+    });
   }
-  return {duration(out, bandwidth(rank)), duration(in, bandwidth(rank))};
+  for (UplinkUse& use : uses) {
+    use.out = at_uplink(use.uplink, use.out);
+    use.in = at_uplink(use.uplink, use.in);
+  }
+  return uses;
 }
 
 StepCost::Message StepCost::message(int from, int to, const Range& target) const {
@@ -167,7 +208,7 @@ int64_t StepCost::mean_hop(int64_t bytes) const {
   int64_t sum = 0;
   for (size_t host = 0; host < hosts.size(); ++host) {
     const int next = hosts[(host + 1) % hosts.size()][0];
-    sum += duration(bytes, bandwidths_[host]) + link_latency(hosts[host][0], next, bytes);
+    sum += at_uplink(static_cast<int>(host), bytes) + link_latency(hosts[host][0], next, bytes);
   }
   return sum / static_cast<int64_t>(hosts.size()) + parameters_.step_overhead;
 }
@@ -204,6 +245,6 @@ int64_t StepCost::link_latency(int from, int to, int64_t bytes) const {
   return fabric == Fabric::ethernet ? parameters_.link_latency_tcp : parameters_.link_latency_rdma;
 }
 
-int64_t StepCost::bandwidth(int rank) const { return bandwidths_[topology_.host_of(rank)]; }
+int64_t StepCost::bandwidth(int rank) const { return rates_[topology_.host_of(rank)]; }
 
 }  // namespace hetcomm

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -36,12 +37,30 @@ class StepCost {
   // ns of an island step, by what one member has to move.
   int64_t island(const Step& step, int rank) const;
 
-  // ns in which an island step of one member occupies the NICs of its host; 0 in an island of one
-  // host. Members of a host add up.
-  struct NicUse {
+  // Uplinks that bytes leave or come in by: the NICs of host i are uplink i, and zones with a known
+  // rate have the next numbers.
+  int uplinks() const { return static_cast<int>(rates_.size()); }
+  // Calls use(uplink) for those of a host that messages with another host take, its NICs first.
+  template <typename Use>
+  void each_uplink(int host, int other, const Use& use) const {
+    use(host);
+    if (zones_.empty()) return;
+    for (int level = topology_.level_between(host, other); level < std::ssize(zones_); ++level) {
+      if (const int zone = zones_[level][host]; zone >= 0) use(zone);
+    }
+  }
+  // Of the zone around a host; -1: no known rate.
+  int uplink_of_zone(int level, int host) const { return zones_[level][host]; }
+  // ns of so many bytes at an uplink.
+  int64_t at_uplink(int uplink, int64_t bytes) const;
+
+  // ns in which an island step of one member occupies an uplink around it. None in an island on
+  // one host. Members behind an uplink add up.
+  struct UplinkUse {
+    int uplink;
     int64_t out = 0, in = 0;
   };
-  NicUse island_nics(const Step& step, int rank) const;
+  std::vector<UplinkUse> island_uplinks(const Step& step, int rank) const;
 
   // A message. Between hosts it occupies a direction of a NIC at each end; else a part of each
   // rank.
@@ -60,8 +79,7 @@ class StepCost {
   int64_t gap(int rank, int peer) const;
   // ns of a message of so many bytes from a host to the next: the mean of all hosts.
   int64_t mean_hop(int64_t bytes) const;
-  // B/s and direction of the NICs of a host.
-  int64_t host_bandwidth(int host) const { return bandwidths_[host]; }
+  int64_t rate(int uplink) const { return rates_[uplink]; }  // B/s and direction
   int64_t overhead() const { return parameters_.step_overhead; }
 
  private:
@@ -73,8 +91,10 @@ class StepCost {
 
   const Topology& topology_;
   const CostParameters& parameters_;
-  std::vector<int64_t> bandwidths_;    // B/s and direction, by host
-  std::vector<int64_t> island_rates_;  // B/s of each member of a native island, by island
+  std::vector<int64_t> rates_;                   // B/s and direction, by uplink
+  std::vector<std::vector<int>> zones_;          // uplinks by level and host; -1: no known rate
+  std::vector<std::map<int, int64_t>> crossed_;  // members behind each uplink, by native island
+  std::vector<int64_t> island_rates_;            // B/s of each member of a native island, by island
 };
 
 }  // namespace hetcomm

@@ -62,6 +62,7 @@ RankInfo probe_rank() {
   info.processors = allowed_processors();
   info.cores = std::max(1, static_cast<int>(info.processors.size()));
   info.island = setting("HETCOMM_ISLAND", "");
+  info.zone = setting("HETCOMM_ZONE", "");
   info.nics = choice.taken;
   info.warnings = choice.warnings;
   return info;

@@ -35,7 +35,7 @@ Memory memory_from_name(const std::string& text) {
 }
 
 // Lines of tab-separated fields; backslash, tab, newline and other control characters are escaped.
-constexpr const char* heading = "hetcomm rank 6";
+constexpr const char* heading = "hetcomm rank 7";
 
 std::string quoted(const std::string& text) { return std::string("\"").append(text) + '"'; }
 
@@ -216,7 +216,8 @@ std::string serialize(const RankInfo& info) {
       << "ccl\t" << escape(info.ccl) << '\n'
       << "float8\t" << (info.float8 ? '1' : '0') << '\n'
       << "rails\t" << (info.rails ? '1' : '0') << '\n'
-      << "island\t" << escape(info.island) << '\n';
+      << "island\t" << escape(info.island) << '\n'
+      << "zone\t" << escape(info.zone) << '\n';
   for (Fabric fabric : info.direct) out << "direct\t" << name(fabric) << '\n';
   for (const Nic& nic : info.nics) {
     out << "nic\t" << escape(nic.name) << '\t' << escape(nic.interface) << '\t' << name(nic.fabric)
@@ -239,7 +240,7 @@ RankInfo parse_rank_info(const std::string& text) {
   RankInfo info;
   std::set<std::string> missing = {"host",   "host_name", "vendor", "cores",        "processors",
                                    "memory", "kernels",   "device", "direct_bytes", "ccl",
-                                   "float8", "rails",     "island"};
+                                   "float8", "rails",     "island", "zone"};
   while (parser.next()) {
     const std::string& key = parser.key();
     if (key == "nic") {
@@ -272,6 +273,7 @@ RankInfo parse_rank_info(const std::string& text) {
       if (key == "float8") info.float8 = parser.flag(1);
       if (key == "rails") info.rails = parser.flag(1);
       if (key == "island") info.island = parser.text(1);
+      if (key == "zone") info.zone = parser.text(1);
     } else {
       parser.fail("each fact of a rank once, direct, nic, warning or library", quoted(key));
     }

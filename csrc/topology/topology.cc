@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "topology/networks.h"
 #include "topology/rails.h"
+#include "topology/zones.h"
 
 namespace hetcomm {
 namespace {
@@ -141,6 +142,13 @@ Topology::Topology(std::vector<RankInfo> ranks, const std::vector<UnreachablePai
     hosts_[entry->second].push_back(static_cast<int>(rank));
     host_of_.push_back(entry->second);
   }
+  zones_ = find_zones(ranks_, hosts_);
+  for (const std::vector<Zone>& zones : zones_) {
+    zone_of_.emplace_back(hosts_.size());
+    for (size_t zone = 0; zone < zones.size(); ++zone) {
+      for (int host : zones[zone].hosts) zone_of_.back()[host] = static_cast<int>(zone);
+    }
+  }
   for (const UnreachablePair& one : unreachable) {
     unreachable_.insert(one);
     if (!one.other.empty()) unreachable_.insert({one.network, one.other, one.address});
@@ -243,8 +251,17 @@ bool Topology::staged(int rank, int peer, int64_t bytes) const {
   return bytes < direct_from(rank, peer);
 }
 
+int Topology::level_between(int host, int other) const {
+  int level = 0;
+  while (level < std::ssize(zones_) && zone_of_[level][host] == zone_of_[level][other]) ++level;
+  return level;
+}
+
 Topology Topology::without_speeds() const {
   Topology alike = *this;
+  for (std::vector<Zone>& zones : alike.zones_) {
+    for (Zone& zone : zones) zone.uplink = 0;
+  }
   for (RankInfo& info : alike.ranks_) {
     info.cores = size();
     info.processors.clear();

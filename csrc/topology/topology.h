@@ -54,6 +54,7 @@ struct RankInfo {
   bool float8 = false;                           // this library reduces 8-bit floats on the device
   bool rails = false;                            // its transport can use several NICs together
   std::string island;                            // label of the island, mostly empty
+  std::string zone;                              // zones of the host, "paris@1gbit/rack3"
   std::vector<Nic> nics;                         // the usable NICs, best first
   std::vector<std::string> warnings;             // ports that only lack a setting, and the remedy
   std::map<std::string, std::string> libraries;  // "ucx" -> "1.22.0 (path)"
@@ -112,6 +113,14 @@ struct RailCandidates {
   std::string key;        // ranks with equal keys have the same rails to every other rank
 };
 
+// Hosts behind a shared uplink, by label: a rack, a room, a site. Zones nest, each level in the one
+// before.
+struct Zone {
+  std::string name;        // "paris/rack3"
+  int64_t uplink = 0;      // bytes per second and direction with hosts outside; 0: no known limit
+  std::vector<int> hosts;  // ascending
+};
+
 // The facts of all ranks and what follows from them: an immutable value, equal on every rank. Any
 // thread may read it.
 class Topology {
@@ -148,6 +157,12 @@ class Topology {
   // The number of processors on which the ranks of a host may run, all together.
   int processors(int host) const { return processors_[host]; }
 
+  // The zones of each level, the widest level first, by first host; none without labels.
+  const std::vector<std::vector<Zone>>& zones() const { return zones_; }
+  int zone_of(int level, int host) const { return zone_of_[level][host]; }
+  // The widest level whose zones tell the hosts apart; the number of levels if none does.
+  int level_between(int host, int other) const;
+
   // Bytes per second and direction between a host and other hosts: the sum over the distinct NICs
   // that carry messages of its ranks to other islands. These are a rank's rails, or the one NIC of
   // find_bridge_nics() or of ip_path(). 0 if the ranks listed no NICs.
@@ -181,6 +196,8 @@ class Topology {
   std::vector<RankInfo> ranks_;
   std::vector<std::vector<int>> islands_, hosts_;
   std::vector<int> island_of_, index_in_island_, host_of_;
+  std::vector<std::vector<Zone>> zones_;
+  std::vector<std::vector<int>> zone_of_;  // by level and host
   // By rank: the bytes from which no message with another island is staged.
   std::vector<int64_t> direct_from_;
   std::vector<IslandNetwork> networks_;

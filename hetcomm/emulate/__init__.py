@@ -11,11 +11,12 @@ is mocked. All processes end with the job. With user namespaces no privilege is 
 /proc/self/net/dev has a host's traffic so far.
 """
 
-from .cluster import Cluster, Host, Nic, load
+from .cluster import Cluster, Host, Nic, Zone, load
 from .error import ClusterError, RefusedError
 from .launch import run
 from .result import LinkUse, Result
 
 __all__ = [
-    "Cluster", "ClusterError", "Host", "LinkUse", "Nic", "RefusedError", "Result", "load", "run",
+    "Cluster", "ClusterError", "Host", "LinkUse", "Nic", "RefusedError", "Result", "Zone", "load",
+    "run",
 ]  # fmt: skip

@@ -27,6 +27,7 @@ GPU_VENDORS = tuple(vendors())  # emulated; any other vendor is a label
 _GPU_KEYS = ("copy_rate", "copy_latency", "fault", "direct")
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+_ZONE = re.compile(r"[A-Za-z0-9._-]{1,63}(/[A-Za-z0-9._-]{1,63}){0,3}")
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)")
 _UNITS = {"kbit": 1_000, "mbit": 1_000_000, "gbit": 1_000_000_000}
 _ORDERS = '"block", "interleaved", "random:SEED" or a list of host names, one per rank'
@@ -61,11 +62,21 @@ class Host:
     copy_latency: int = 0  # microseconds of a copy before its first byte
     fault: str | None = None  # of emulated/settings.h
     direct: bool = False  # RDMA NICs and other ranks of the host reach the GPU's memory
+    zone: str = ""  # "paris/rack3": the host is in zone paris, and there in zone rack3
 
     @property
     def kind(self) -> str:
         """The kind of device by which the planner finds the speed of a rank."""
         return self.device or self.vendor
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """Hosts behind a shared uplink. uplink: bits per second and direction between these and all
+    other hosts, divided evenly among NIC indices; None is unshaped."""
+
+    name: str  # "paris/rack3"
+    uplink: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +87,10 @@ class Cluster:
     order: str | tuple[str, ...] = "block"
     mtu: int = DEFAULT_MTU
     congestion: str | None = None  # congestion control of TCP; None: see congestion.py
+    zones: tuple[Zone, ...] = ()  # those with a shaped uplink
     placement: tuple[int, ...] = field(init=False, compare=False)  # [rank] -> index into hosts
     prefix: int = field(init=False, compare=False)  # bits of the network of each NIC index
+    uplinks: dict[str, int | None] = field(init=False, compare=False)  # [zone]
 
     def __post_init__(self) -> None:
         _check_hosts(self.hosts)
@@ -86,13 +99,24 @@ class Cluster:
         if self.congestion is not None and not _CONGESTION.fullmatch(self.congestion):
             expected = "the name of a congestion control, such as cubic or bbr"
             _refuse("network.congestion", expected, self.congestion, "correct it")
+        _check_zones(self.hosts, self.zones)
         object.__setattr__(self, "placement", _place(self.hosts, self.order))
         prefix = 24 if len(self.hosts) <= 254 else _longest_prefix(self.hosts)
         object.__setattr__(self, "prefix", prefix)
+        object.__setattr__(self, "uplinks", {zone.name: zone.uplink for zone in self.zones})
 
     @property
     def ranks(self) -> int:
         return len(self.placement)
+
+    def zone_label(self, host: int) -> str:
+        """The HETCOMM_ZONE of the host's ranks: "paris@1gbit/rack3"."""
+
+        def part(zone: str) -> str:
+            uplink = self.uplinks.get(zone)
+            return zone.rpartition("/")[2] + (f"@{format_rate(uplink)}" if uplink else "")
+
+        return "/".join(map(part, zones_of(self.hosts[host])))
 
     def subnet(self, nic: int) -> str:
         return f"{IPv4Address(self._network(nic))}/{self.prefix}"
@@ -102,6 +126,12 @@ class Cluster:
 
     def _network(self, nic: int) -> int:
         return _BENCHMARKS + (nic << 32 - self.prefix)
+
+
+def zones_of(host: Host) -> list[str]:
+    """ "paris/rack3" -> paris, paris/rack3."""
+    names = host.zone.split("/") if host.zone else []
+    return ["/".join(names[: level + 1]) for level in range(len(names))]
 
 
 def load(path: str | Path, order: str | None = None) -> Cluster:
@@ -163,7 +193,7 @@ def _refuse(key: str, expected: str, got: object, remedy: str) -> NoReturn:
 
 
 def _cluster(document: dict[str, Any]) -> Cluster:
-    _check_keys(document, "", {"order", "network", "host"})
+    _check_keys(document, "", {"order", "network", "host", "zone"})
     network = _typed(document, "network", dict, "", {})
     _check_keys(network, "network.", {"mtu", "congestion"})
     order = document.get("order", "block")
@@ -173,12 +203,20 @@ def _cluster(document: dict[str, Any]) -> Cluster:
         _refuse("order", _ORDERS, order, "choose one of these")
     tables = _tables(document, "host", "")
     hosts = (host for i, table in enumerate(tables) for host in _hosts(table, f"host[{i}]."))
+    zones = _tables(document, "zone", "") if "zone" in document else []
     return Cluster(
         hosts=tuple(hosts),
         order=order,
         mtu=_typed(network, "mtu", int, "network.", DEFAULT_MTU),
         congestion=_typed(network, "congestion", str, "network.", None),
+        zones=tuple(_zone(table, f"zone[{i}].") for i, table in enumerate(zones)),
     )
+
+
+def _zone(table: dict[str, Any], at: str) -> Zone:
+    _check_keys(table, at, {"name", "uplink"})
+    uplink = _typed(table, "uplink", str, at)
+    return Zone(_typed(table, "name", str, at), parse_rate(uplink, f"{at}uplink"))
 
 
 def _hosts(table: dict[str, Any], at: str) -> list[Host]:
@@ -193,7 +231,9 @@ def _hosts(table: dict[str, Any], at: str) -> list[Host]:
 
 
 def _host(table: dict[str, Any], at: str) -> Host:
-    _check_keys(table, at, {"name", "count", "ranks", "vendor", "device", "nic", *_GPU_KEYS})
+    _check_keys(
+        table, at, {"name", "count", "ranks", "vendor", "device", "nic", "zone", *_GPU_KEYS}
+    )
     nics = tuple(_nic(t, f"{at}nic[{i}].") for i, t in enumerate(_tables(table, "nic", at)))
     return Host(
         name=_typed(table, "name", str, at),
@@ -205,6 +245,7 @@ def _host(table: dict[str, Any], at: str) -> Host:
         copy_latency=_typed(table, "copy_latency", int, at, 0),
         fault=_typed(table, "fault", str, at, None),
         direct=_typed(table, "direct", bool, at, False),
+        zone=_typed(table, "zone", str, at, ""),
     )
 
 
@@ -294,6 +335,26 @@ def _check_hosts(hosts: tuple[Host, ...]) -> None:
     if len(hosts) > most:
         remedy = f"198.18.0.0/15 holds a /{prefix} for each NIC of a host"
         _refuse("host", f"1 to {most} hosts", len(hosts), remedy)
+
+
+def _check_zones(hosts: tuple[Host, ...], zones: tuple[Zone, ...]) -> None:
+    """A host is in one zone of each level, because the levels of its zone are parts of one text."""
+    levels = len(zones_of(hosts[0]))
+    for i, host in enumerate(hosts):
+        expected = 'names of zones, the widest first, such as "paris/rack3"; at most 4'
+        if host.zone and not _ZONE.fullmatch(host.zone):
+            _refuse(f"host[{i}].zone", expected, host.zone, "use letters, digits, - _ and .")
+        if len(zones_of(host)) != levels:
+            expected = f'as many zones as those of host {hosts[0].name}, "{hosts[0].zone}"'
+            _refuse(f"host[{i}].zone", expected, host.zone, "name a zone of every level, or none")
+    known = {zone for host in hosts for zone in zones_of(host)}
+    seen: set[str] = set()
+    for i, zone in enumerate(zones):
+        if zone.name not in known:
+            _refuse(f"zone[{i}].name", "a zone of some host", zone.name, "correct or delete it")
+        if zone.name in seen:
+            _refuse(f"zone[{i}].name", "a zone with one uplink", zone.name, "delete one of both")
+        seen.add(zone.name)
 
 
 def _check_gpus(host: Host, at: str) -> None:

@@ -19,6 +19,8 @@ def _lines(cluster: Cluster) -> Iterator[str]:
     network: dict[str, object] = {"mtu": cluster.mtu} if cluster.mtu != DEFAULT_MTU else {}
     network |= {"congestion": cluster.congestion} if cluster.congestion else {}
     yield from _table("[network]", network)
+    for zone in cluster.zones:
+        yield from _table("\n[[zone]]", {"name": zone.name, "uplink": format_rate(zone.uplink)})
     for host in cluster.hosts:
         yield from _table("\n[[host]]", _host(host))
         for nic in host.nics:
@@ -36,7 +38,7 @@ def _host(host: Host) -> dict[str, object]:
     given: dict[str, object] = {"device": host.device, "fault": host.fault}
     if host.copy_rate is not None:
         given["copy_rate"] = format_rate(host.copy_rate)
-    given |= {"copy_latency": host.copy_latency, "direct": host.direct}
+    given |= {"copy_latency": host.copy_latency, "direct": host.direct, "zone": host.zone}
     always = {"name": host.name, "ranks": host.ranks, "vendor": host.vendor}
     return always | {key: value for key, value in given.items() if value}
 

@@ -34,6 +34,7 @@ class Job:
         host = self.cluster.hosts[place]
         neighbours = self.ranks_on(place)
         local_rank = neighbours.index(rank)
+        zone = self.cluster.zone_label(place)
         kept = {key: value for key, value in self.environment.items() if key not in OF_THIS_MACHINE}
         return {
             "OMP_NUM_THREADS": "1",
@@ -50,6 +51,7 @@ class Job:
             "HETCOMM_EMULATED_HOST": host.name,
             "HETCOMM_EMULATED_KIND": host.kind,
             "HETCOMM_VENDOR": host.vendor,
+            **({"HETCOMM_ZONE": zone} if zone else {}),
             **vendors.environment(host, local_rank),
         }
 

@@ -1,4 +1,8 @@
-"""The emulated network: one bridge per NIC index, veth pairs, and the kernel's token buckets."""
+"""The emulated network: bridges, veth pairs, and the kernel's token buckets.
+
+Each NIC index has a bridge, and one for each zone. A pair joins the bridges of a zone and of the
+zone around it, with the zone's uplink.
+"""
 
 import os
 from collections.abc import Iterator
@@ -8,7 +12,7 @@ from pathlib import Path
 from pyroute2 import IPRoute
 
 from . import congestion, kernel
-from .cluster import Cluster, Host, Nic, format_rate
+from .cluster import Cluster, Nic, format_rate, zones_of
 from .error import MASKED, refusal
 from .result import LinkUse
 
@@ -47,6 +51,7 @@ def note(cluster: Cluster) -> str | None:
         for number, nic in enumerate(host.nics)
         if max(nic.rate_out or 0, nic.rate_in or 0) > FASTEST_SHAPED
     ]
+    fast += [f"the uplink of {z.name}" for z in cluster.zones if (z.uplink or 0) > FASTEST_SHAPED]
     if not fast:
         return None
     more = f" and {len(fast) - 8} more" if len(fast) > 8 else ""
@@ -64,10 +69,16 @@ class Network:
         self.congestion = ""  # control of the hosts, known after the first attach()
         self._switch_namespace = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         self._switch = IPRoute()
-        self._bridges: list[int] = []
-        for nic in range(max(len(host.nics) for host in cluster.hosts)):
-            with refusal(f"switch {nic}", "the kernel to make a bridge", _missing("bridge")):
-                self._bridges.append(self._add_bridge(nic))
+        self._bridges: dict[tuple[int, str], int] = {}  # [NIC, zone]; "": around all zones
+        self._zones = list(dict.fromkeys(zone for host in cluster.hosts for zone in zones_of(host)))
+        self._planes = max(len(host.nics) for host in cluster.hosts)
+        for nic in range(self._planes):
+            for number, zone in enumerate(["", *self._zones]):
+                name = f"switch{nic}" + (f"z{number - 1}" if zone else "")
+                with refusal(name, "the kernel to make a bridge", _missing("bridge")):
+                    self._bridges[nic, zone] = self._add_bridge(name)
+                if zone:
+                    self._join(nic, number - 1)
 
     def attach(self, index: int) -> None:
         """Connects host `index`, in the caller's network namespace, to the switches."""
@@ -86,28 +97,32 @@ class Network:
             for number, nic in enumerate(host.nics):
                 port = self._port(index, number)
                 name = f"switch port of {host.name} eth{number}"
-                # Senders cut packets for their own rates, and may be faster than this port.
-                nics = [each.nics[number] for each in self.cluster.hosts if number < len(each.nics)]
-                largest = max(segment_size(each, self.cluster.mtu) for each in nics)
+                largest = self._largest_segment(number)
                 _shape(self._switch, port, nic.rate_in, largest, PORT_QUEUE_SECONDS, name)
-                self._switch.link("set", index=port, master=self._bridges[number])
+                self._switch.link("set", index=port, master=self._bridges[number, host.zone])
                 _bring_up(self._switch, port, _port_name(index, number))
 
     def use(self) -> tuple[LinkUse, ...]:
         """Bytes so far on every link, as the switch counts them."""
-        return tuple(
-            self._link_use(host, index, number)
+        hosts = (
+            self._use(_port_name(index, number), host.name, f"eth{number}", nic)
             for index, host in enumerate(self.cluster.hosts)
-            for number in range(len(host.nics))
+            for number, nic in enumerate(host.nics)
         )
+        zones = (
+            self._use(_trunk_name(index, number), f"zone {zone}", f"uplink{number}", nic)
+            for index, zone in enumerate(self._zones)
+            for nic in [self._uplink(zone)]
+            for number in range(self._planes)
+        )
+        return (*hosts, *zones)
 
-    def _link_use(self, host: Host, index: int, number: int) -> LinkUse:
-        (link,) = self._switch.get_links(self._port(index, number))
+    def _use(self, port: str, host: str, name: str, nic: Nic) -> LinkUse:
+        (link,) = self._switch.get_links(self._link(port))
         counters = link.get_attr("IFLA_STATS64")
-        nic = host.nics[number]
         return LinkUse(
-            host=host.name,
-            nic=f"eth{number}",
+            host=host,
+            nic=name,
             out_bytes=counters["rx_bytes"],  # the switch receives the bytes of the host
             in_bytes=counters["tx_bytes"],
             rate_out=nic.rate_out,
@@ -115,10 +130,39 @@ class Network:
         )
 
     def _port(self, host: int, nic: int) -> int:
-        return int(self._switch.link_lookup(ifname=_port_name(host, nic))[0])
+        return self._link(_port_name(host, nic))
 
-    def _add_bridge(self, nic: int) -> int:
-        name = f"switch{nic}"
+    def _link(self, name: str) -> int:
+        return int(self._switch.link_lookup(ifname=name)[0])
+
+    def _largest_segment(self, nic: int) -> int:
+        """Senders cut packets for their own rates, and may be faster than a port of a switch."""
+        nics = [host.nics[nic] for host in self.cluster.hosts if nic < len(host.nics)]
+        return max(segment_size(each, self.cluster.mtu) for each in nics)
+
+    def _uplink(self, zone: str) -> Nic:
+        """Of each NIC index."""
+        rate = self.cluster.uplinks.get(zone)
+        share = None if rate is None else rate // self._planes
+        return Nic(share, share)
+
+    def _join(self, nic: int, number: int) -> None:
+        """Joins the bridge of a zone to that of the zone around it. The trunk is the outer end."""
+        zone = self._zones[number]
+        outer, inner = _trunk_name(number, nic), f"uplink{number}n{nic}"
+        sizes = {"mtu": self.cluster.mtu, "gso_max_size": LARGEST_SEGMENT}
+        name = f"uplink of zone {zone}"
+        with refusal(name, "the kernel to make a veth pair", _missing("veth")):
+            self._switch.link(
+                "add", ifname=outer, kind="veth", peer={"ifname": inner, **sizes}, **sizes
+            )
+        for end, bridge in ((outer, zone.rpartition("/")[0]), (inner, zone)):
+            rate, largest = self._uplink(zone).rate_out, self._largest_segment(nic)
+            _shape(self._switch, self._link(end), rate, largest, PORT_QUEUE_SECONDS, name)
+            self._switch.link("set", index=self._link(end), master=self._bridges[nic, bridge])
+            _bring_up(self._switch, self._link(end), end)
+
+    def _add_bridge(self, name: str) -> int:
         self._switch.link(
             "add",
             ifname=name,
@@ -162,6 +206,10 @@ class Network:
 
 def _port_name(host: int, nic: int) -> str:
     return f"port{host}n{nic}"
+
+
+def _trunk_name(zone: int, nic: int) -> str:
+    return f"trunk{zone}n{nic}"
 
 
 def _bring_up(side: IPRoute, index: int, name: str) -> None:

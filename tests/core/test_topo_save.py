@@ -26,7 +26,9 @@ def rank(host: str, **facts: object) -> _core.RankInfo:
     return _core.RankInfo(**{"host": host, "host_name": host, "nics": nics, **facts})
 
 
-@pytest.mark.parametrize("name", ["three-islands", "two-nics", "two-islands-interleaved"])
+@pytest.mark.parametrize(
+    "name", ["three-islands", "two-nics", "two-islands-interleaved", "two-sites"]
+)
 def test_a_described_cluster_is_found_again(name: str, tmp_path: Path) -> None:
     described = load(Path(__file__).parents[2] / f"examples/clusters/{name}.toml")
     topo_save.save(topology_of(described), tmp_path / "job.toml")
@@ -38,6 +40,8 @@ def test_a_described_cluster_is_found_again(name: str, tmp_path: Path) -> None:
         sorted(nic.slower or 0 for nic in host.nics) for host in described.hosts
     ]
     assert saved.placement == described.placement
+    assert saved.zones == described.zones
+    assert [host.zone for host in saved.hosts] == [host.zone for host in described.hosts]
 
 
 def test_devices_and_their_nics_are_written(tmp_path: Path) -> None:

@@ -74,21 +74,21 @@ def test_facts_survive_serialisation(info: RankInfo) -> None:
 def test_separators_and_control_characters_are_escaped() -> None:
     info = rank("a\nvendor\tamd\n\\n\0\r\x7f", "cpu")
     text = _core.serialize(info)
-    assert len(text.splitlines()) == 15  # heading, thirteen facts, one NIC
+    assert len(text.splitlines()) == 16  # heading, fourteen facts, one NIC
     assert _core.parse_rank_info(text).host == info.host
 
 
-HEAD = "hetcomm rank 6\n"
+HEAD = "hetcomm rank 7\n"
 FACTS = HEAD + "host\ta\nhost_name\ta\nvendor\tcpu\ncores\t1\nprocessors\t0\n"
 FACTS += "memory\thost\ndirect_bytes\t0\nkernels\t0\ndevice\t\n"
-FACTS += "ccl\t\nfloat8\t0\nrails\t0\nisland\t\n"
+FACTS += "ccl\t\nfloat8\t0\nrails\t0\nisland\t\nzone\t\n"
 
 
 @pytest.mark.parametrize(
     ("text", "line", "expected"),
     [
-        ("", 0, "hetcomm rank 6"),
-        ("hetcomm rank 5\n", 1, "hetcomm rank 6"),
+        ("", 0, "hetcomm rank 7"),
+        ("hetcomm rank 6\n", 1, "hetcomm rank 7"),
         (HEAD + "host\ta\n", 2, "ccl"),
         (HEAD + "cores\tmany\n", 2, "an integer"),
         (HEAD + "cores\t99999999999\n", 2, "an integer"),
@@ -103,14 +103,14 @@ FACTS += "ccl\t\nfloat8\t0\nrails\t0\nisland\t\n"
         (HEAD + "host\ta\\1", 2, "two hexadecimal digits"),
         (HEAD + "memory\tpaper\n", 2, "a kind of memory"),
         (HEAD + "kernels\t2\n", 2, "0 or 1"),
-        (FACTS + "speed\t1\n", 15, "nic, warning or library"),
-        (FACTS + "\n", 15, "nic, warning or library"),
-        (FACTS + "direct\tpigeon\n", 15, "a fabric"),
-        (FACTS + "direct\tshm\ndirect\tshm\n", 16, "each fabric once"),
-        (FACTS + "nic\teth0\n", 15, "9 fields"),
-        (FACTS + "nic\te\te\ttokenring\t1\t1\t0\t\t\t-1\n", 15, "a fabric"),
-        (FACTS + "nic\te\te\troce\t1\t2\t0\t\t\t-1\n", 15, "0 or 1"),
-        (FACTS + "library\tucx\t1\nlibrary\tucx\t2\n", 16, "each library once"),
+        (FACTS + "speed\t1\n", 16, "nic, warning or library"),
+        (FACTS + "\n", 16, "nic, warning or library"),
+        (FACTS + "direct\tpigeon\n", 16, "a fabric"),
+        (FACTS + "direct\tshm\ndirect\tshm\n", 17, "each fabric once"),
+        (FACTS + "nic\teth0\n", 16, "9 fields"),
+        (FACTS + "nic\te\te\ttokenring\t1\t1\t0\t\t\t-1\n", 16, "a fabric"),
+        (FACTS + "nic\te\te\troce\t1\t2\t0\t\t\t-1\n", 16, "0 or 1"),
+        (FACTS + "library\tucx\t1\nlibrary\tucx\t2\n", 17, "each library once"),
     ],
 )
 def test_parse_errors_name_the_line(text: str, line: int, expected: str) -> None:

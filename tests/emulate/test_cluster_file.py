@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hetcomm.emulate
-from hetcomm.emulate import Cluster, ClusterError, Host, Nic, load
+from hetcomm.emulate import Cluster, ClusterError, Host, Nic, Zone, load
 from hetcomm.emulate.cluster import (
     FABRICS,
     FASTEST,
@@ -29,14 +29,16 @@ EXAMPLES = Path(__file__).parents[2] / "examples/clusters"
 NIC = '[[host.nic]]\nrate = "1gbit"\n'
 HOST = f'[[host]]\nname = "red0"\nranks = 2\n{NIC}'
 HOST2 = HOST.replace("red0", "b")
+ZONED = HOST.replace("ranks", "zone = 'a'\nranks")
+ZONED_UPLINK = "[[zone]]\nname = 'a'\nuplink = '1gbit'\n"
 
 
 def test_the_page_names_every_key_and_every_variable() -> None:
     page = (EXAMPLES / "README.md").read_text()
-    for one in (Host, Nic):
+    for one in (Host, Nic, Zone):
         for key in fields(one):
             assert f" {key.name} = " in page or f"`{key.name}`" in page or key.name == "nics", key
-    cluster = Cluster((Host("red0", 1, (Nic(),)),))
+    cluster = Cluster((Host("red0", 1, (Nic(),), zone="z"),))
     for variable in Job(cluster, ("true",), {}, 1, None, 15.0, None).environment_of(0):
         assert f"`{variable}`" in page, variable
 
@@ -54,6 +56,19 @@ def test_a_full_file_loads(tmp_path: Path) -> None:
     assert cluster.placement == (1, 0, 1)
     assert cluster.hosts[0] == Host("red0", 1, (Nic(250_000_000, 1_500_000_000, "roce", 1),), "amd")
     assert cluster.hosts[1].nics == (Nic(None, None),)
+
+
+def test_zones_load(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text(
+        '[[zone]]\nname = "paris"\nuplink = "1gbit"\n'
+        '[[zone]]\nname = "paris/r1"\nuplink = "2.5gbit"\n'
+        + HOST.replace("ranks", 'zone = "paris/r1"\nranks')
+        + HOST2.replace("ranks", 'zone = "oslo/r1"\nranks')
+    )
+    cluster = load(file)
+    assert cluster.zones == (Zone("paris", 10**9), Zone("paris/r1", 2_500_000_000))
+    assert [cluster.zone_label(host) for host in (0, 1)] == ["paris@1gbit/r1@2.5gbit", "oslo/r1"]
 
 
 def test_hosts_with_gpus_load(tmp_path: Path) -> None:
@@ -187,6 +202,13 @@ def test_examples_load(path: Path) -> None:
         (HOST.replace(NIC, f"direct = true\n{NIC}"), "host[0].direct", "cpu"),
         (HOST.replace(NIC, f'device = " "\n{NIC}'), "host[0].device", " "),
         (HOST.replace(NIC, f'vendor = "amd"\ndirect = 1\n{NIC}'), "host[0].direct", "1"),
+        (HOST.replace("ranks", "zone = 'a//b'\nranks"), "host[0].zone", "a//b"),
+        (HOST.replace("ranks", "zone = 'a/b/c/d/e'\nranks"), "host[0].zone", "a/b/c/d/e"),
+        (HOST.replace("ranks", "zone = 'a'\nranks") + HOST2, "host[1].zone", "''"),
+        (f"{HOST}[[zone]]\nname = 'a'\nuplink = '1gbit'\n", "zone[0].name", "a"),
+        (f"{ZONED}{ZONED_UPLINK}{ZONED_UPLINK}", "zone[1].name", "a"),
+        (f"{ZONED}{ZONED_UPLINK.replace('1gbit', '1')}", "zone[0].uplink", "1"),
+        (f"{ZONED}{ZONED_UPLINK}rate = 1\n", "zone[0].rate", "rate"),
         ("[[host", "syntax", "]]"),
     ],
 )
@@ -258,7 +280,8 @@ def test_the_text_of_a_cluster_loads_as_it_was(
     tmp_path_factory: pytest.TempPathFactory, hosts: list[Host], order: str, control: str | None
 ) -> None:
     named = tuple(replace(host, name=f"h{i}") for i, host in enumerate(hosts))
-    cluster = Cluster(named, order, mtu=1500, congestion=control)
+    in_zones = tuple(replace(host, zone=f"z{i % 2}/r") for i, host in enumerate(named))
+    cluster = Cluster(in_zones, order, 1500, control, (Zone("z0/r", 10**9), Zone("z0", None)))
     file = tmp_path_factory.getbasetemp() / "cluster.toml"
     for each in (cluster, Cluster(named, tuple(named[i].name for i in cluster.placement))):
         file.write_text(text_of(each))

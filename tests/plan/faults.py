@@ -195,7 +195,9 @@ def crossed_rendezvous(rng: random.Random, plans: list[Plan]) -> bool:
 def _every_rank_adds(plan: Plan) -> bool:
     """Whether every rank adds the values itself, in a dtype in which the order matters."""
     spec = plan.spec
-    adds = spec.collective.name == "all_reduce" and "scatter" not in plan.algorithm
+    adds = spec.collective.name == "all_reduce" and not plan.algorithm.endswith(
+        ("scatter", "nested")
+    )
     return adds and spec.dtype.name != "int8"
 
 

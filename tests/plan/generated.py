@@ -31,8 +31,8 @@ def topology_of(
 
 
 def random_topology(rng: random.Random, most_ranks: int = 64) -> _core.Topology:
-    """1 to 8 islands in any order, some on one host. Most are small, and all have up to
-    `most_ranks`."""
+    """1 to 8 islands in any order, some on one host, some in zones. Most are small, and all have up
+    to `most_ranks`."""
     size = rng.choice((rng.randint(1, 6), rng.randint(1, 12), rng.randint(1, 24), most_ranks))
     size = min(rng.randint(1, size) if size == most_ranks else size, most_ranks)
     islands = min(size, rng.randint(1, 8))
@@ -55,7 +55,8 @@ def random_topology(rng: random.Random, most_ranks: int = 64) -> _core.Topology:
         host, vendor = places[island]
         bandwidth = bandwidths[places[0][0] if same else host]
         infos.append(_info(host, vendor, bandwidth, cores[host], rng.choice(FABRICS)))
-    return _core.Topology(infos)
+    topology = _core.Topology(infos)
+    return with_zones(rng, topology) if rng.random() < 0.3 else topology
 
 
 def with_devices(rng: random.Random, topology: _core.Topology) -> _core.Topology:
@@ -72,6 +73,22 @@ def with_devices(rng: random.Random, topology: _core.Topology) -> _core.Topology
             infos[rank].direct = direct if rng.random() < 0.8 else random_direct(rng)
             infos[rank].direct_bytes = (0, 0, 5000, 1 << 20)[(rank + len(infos)) % 4]
             infos[rank].vendor = infos[rank].vendor.replace("cpu", "nvidia2")
+    return _core.Topology(infos)
+
+
+def with_zones(rng: random.Random, topology: _core.Topology) -> _core.Topology:
+    """The same ranks in one to three levels of zones, some with a slow uplink."""
+    infos = topology.ranks
+    paths: list[list[str]] = [[] for _ in topology.hosts]
+    for _ in range(rng.randint(1, 3)):
+        rates: dict[str, str] = {}
+        for path in paths:
+            name = f"z{rng.randrange(rng.choice((1, 2, 3)))}"
+            rate = rates.setdefault("/".join([*path, name]), rng.choice(("", "@100mbit", "@2gbit")))
+            path.append(name + rate)
+    for host, members in enumerate(topology.hosts):
+        for rank in members:
+            infos[rank].zone = "/".join(paths[host])
     return _core.Topology(infos)
 
 
@@ -152,7 +169,7 @@ def describe(topology: _core.Topology) -> str:
         f"direct={[fabric.name for fabric in sorted(info.direct, key=int)]} "
         f"from {info.direct_bytes} B in a host "
         f"cores={info.cores} "
-        f"{info.nics[0].bandwidth} B/s {info.nics[0].fabric.name}"
+        f"{info.nics[0].bandwidth} B/s {info.nics[0].fabric.name} zone={info.zone}"
         for rank, info in enumerate(topology.ranks)
     )
 

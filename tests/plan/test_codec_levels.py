@@ -77,7 +77,7 @@ def test_every_plan_of_one_host_is_proven(batch: int) -> None:
         rng = random.Random(seed)
         infos = random_topology(rng, most_ranks=16).ranks
         for info in infos:
-            info.host, info.island = "a", f"{info.host} {info.vendor}"
+            info.host, info.island, info.zone = "a", f"{info.host} {info.vendor}", ""
         topology = _core.Topology(infos)
         if number % 2:
             topology = with_devices(rng, topology)

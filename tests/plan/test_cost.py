@@ -109,9 +109,10 @@ def test_wider_elements_never_cost_less(number: int) -> None:
             for less, more in pairwise(costs):
                 assert more.bridge_bytes == 2 * less.bridge_bytes
                 assert less.bridge <= more.bridge and less.island <= more.island
-                # Longer steps may reach a shared core in a better order, so the test allows a
-                # percent.
-                assert 99 * less.total <= 100 * more.total, (topology.islands, spec, algorithm)
+                # Longer steps may reach a shared core or uplink in a better order, so the test
+                # allows a percent, or ten with uplinks of zones.
+                allowed = 110 if topology.zones else 101
+                assert 100 * less.total <= allowed * more.total, (spec, algorithm)
 
 
 @pytest.mark.parametrize("sizes", [[1, 1], [2, 2], [3, 5], [1, 2, 4], [4, 4, 4, 4]])

@@ -30,7 +30,7 @@ def test_choice_is_the_cheapest_and_says_why() -> None:
     planner = Planner(topology_of([2, 2, 2]))
     choice = planner.choose(Spec(Collective.all_reduce, count=MI))
     names = [candidate.algorithm.name for candidate in choice.candidates]
-    ways = ("direct", "scatter", "ring", "doubling", "halving")
+    ways = ("direct", "scatter", "ring", "doubling", "halving", "nested")
     assert names == ["flat", *(f"hierarchical_{way}" for way in ways)]
     assert choice.candidates[0].rejected == "needs one island; there are 3"
     priced = [candidate for candidate in choice.candidates if not candidate.rejected]

@@ -29,8 +29,17 @@ std::string power_of_two(const Topology& topology, const Spec& spec) {
   return at_least_three_islands(topology, spec);
 }
 
-Hops tree_hops(int islands) {
-  const int depth = static_cast<int>(std::bit_width(static_cast<unsigned>(islands))) - 1;
+Hops ring_hops(const Topology& topology) {
+  const int hops = 2 * static_cast<int>(topology.islands().size() - 1);
+  return {hops, hops};
+}
+
+Hops chain_hops(const Topology& topology) {
+  return {static_cast<int>(topology.islands().size() - 1), 1};
+}
+
+Hops tree_hops(const Topology& topology) {
+  const int depth = static_cast<int>(std::bit_width(topology.islands().size())) - 1;
   return {depth, depth};
 }
 

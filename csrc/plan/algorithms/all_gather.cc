@@ -1,5 +1,5 @@
 #include "plan/algorithms/algorithms.h"
-#include "plan/algorithms/segments.h"
+#include "plan/algorithms/routes.h"
 
 namespace hetcomm {
 namespace {
@@ -18,17 +18,17 @@ void share_own_blocks(PlanBuilder& builder, int island) {
 void flat(PlanBuilder& builder) { share_own_blocks(builder, 0); }
 
 // Every block crosses once to each other island, spread over the uplinks of that island's members.
-// A block behind a slow uplink crosses to its relay, which sends the copies.
 // The members then share the imported parts. With a lossy codec the own island gets the same
 // rounded values.
-void hierarchical(PlanBuilder& builder) {
+void spread(PlanBuilder& builder, const Routes& routes) {
   const Topology& topology = builder.topology();
   const Spec& spec = builder.spec();
   const int64_t block_bytes = builder.input(0, spec.count).bytes();
-  const std::vector<int> relays = relays_by_uplink(topology, block_bytes);
   const std::vector<Segment> cut = block_segments(topology, spec.count, spec.dtype);
-  const int chunks = block_chunks(builder, cut.size(), relays);
+  const int chunks = block_chunks(builder, cut.size(), routes);
   const int recorded = builder.divide(chunks, chunks, 1);
+  std::vector<std::vector<Routes::Hop>> hops;  // by segment
+  for (const Segment& segment : cut) hops.push_back(routes.hops(builder, segment));
   std::vector<OwnerSlots> encoded(cut.size(), OwnerSlots(builder));  // by segment
   for (size_t s = 0; builder.lossy() && s < cut.size(); ++s) {
     const int64_t room = largest_part(cut[s].count, chunks, spec.dtype);
@@ -59,22 +59,25 @@ void hierarchical(PlanBuilder& builder) {
       if (builder.lossy()) {
         shared[own_island].push_back({.from = own, .source = piece, .target = piece});
       }
-      const int relay = relays[own_island];
-      const bool sends =
-          builder.builds(own) || (relay >= 0 && builder.builds(cut[s].owners[relay]));
-      for (int island : islands_from(builder, relay < 0 ? own_island : relay, sends)) {
-        if (island == own_island) continue;
-        const int importer = cut[s].owners[island];
-        const bool first = relay < 0 || island == relay;
-        builder.transfer(first ? own : cut[s].owners[relay], first ? block : at(relay), importer,
-                         at(island));
-        if (rounded) builder.decode(importer, at(island), piece);
-        shared[island].push_back({.from = importer, .source = piece, .target = piece});
+      for (const auto& [from, to, depth] : hops[s]) {
+        const int importer = cut[s].owners[to];
+        builder.transfer(cut[s].owners[from], from == own_island ? block : at(from), importer,
+                         at(to));
+        if (rounded) builder.decode(importer, at(to), piece);
+        if (!builder.builds_island(to)) continue;
+        shared[to].push_back({.from = importer, .source = piece, .target = piece});
       }
     }
     for (int island : builder.islands()) builder.island_all_gather(island, shared[island]);
   }
 }
+
+void hierarchical(PlanBuilder& builder) {
+  const int64_t block_bytes = builder.input(0, builder.spec().count).bytes();
+  spread(builder, Routes::by_uplink(builder.topology(), block_bytes));
+}
+
+void nested(PlanBuilder& builder) { spread(builder, Routes::by_zone(builder.topology())); }
 
 }  // namespace
 
@@ -84,6 +87,9 @@ std::vector<Algorithm> all_gather_algorithms() {
       {Collective::all_gather, "hierarchical",
        "each island imports foreign blocks once and shares them", at_least_two_islands,
        hierarchical, true},
+      {Collective::all_gather, "hierarchical_nested",
+       "each zone imports foreign blocks once, and passes them on", several_zones, nested, true,
+       route_hops},
   };
 }
 

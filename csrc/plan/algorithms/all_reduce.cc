@@ -1,8 +1,11 @@
+#include <functional>
 #include <map>
 #include <numeric>
 
 #include "plan/algorithms/algorithms.h"
 #include "plan/algorithms/exchange.h"
+#include "plan/algorithms/nested.h"
+#include "plan/algorithms/orders.h"
 
 namespace hetcomm {
 namespace {
@@ -21,20 +24,19 @@ Chunks chunks_of(const PlanBuilder& builder, int64_t count, const std::vector<in
   return Chunks(builder, count, parts, lanes * largest + wholes * shares.back(), shares.back());
 }
 
-// Reduce-scatter in each island, `combine` across islands, all-gather in each island; chunked. An
-// owner receives a message for each lane in each exchange. A message has at most its island's part
-// of the segment. Without `shares` it may have the whole segment, and the median one has one of
-// `parts`.
+// Combines a segment of one chunk across islands: its ranges in the source and in the target.
+using Combine = std::function<void(int chunk, const Range& source, const Range& target)>;
+
+// Reduce-scatter in each island, a combination across islands, all-gather in each island; chunked.
+// `combine_of` reserves scratch for all chunks with a cut.
 void hierarchical(PlanBuilder& builder, const Range& source, const Range& target,
-                  const std::vector<int64_t>& shares, int lanes, void (*combine)(const Exchange&),
-                  int64_t parts = 1) {
+                  const Chunks& chunks,
+                  const std::function<Combine(int cut, const Segment&)>& combine_of) {
   const Topology& topology = builder.topology();
-  const std::vector<int> order = island_order(topology);
-  const Chunks chunks = chunks_of(builder, source.count, shares, lanes, parts);
-  std::vector<std::vector<Scratch>> scratch(chunks.cuts());  // by cut and segment
+  std::vector<std::vector<Combine>> combine(chunks.cuts());  // by cut and segment
   for (int cut = 0; cut < chunks.cuts(); ++cut) {
     for (const Segment& segment : chunks.segments(cut)) {
-      scratch[cut].emplace_back(builder, chunks, cut, segment, shares, lanes);
+      combine[cut].push_back(combine_of(cut, segment));
     }
   }
   auto piece_of = [&](const Segment& segment, int chunk, const Range& buffer) {
@@ -57,14 +59,8 @@ void hierarchical(PlanBuilder& builder, const Range& source, const Range& target
         }
         for (size_t s = 0; s < segments.size(); ++s) {
           if (!builder.builds_any(segments[s].owners)) continue;
-          combine({.builder = builder,
-                   .segment = segments[s],
-                   .chunk = chunk,
-                   .shares = shares,
-                   .source = piece_of(segments[s], chunk, source),
-                   .target = piece_of(segments[s], chunk, target),
-                   .scratch = scratch[cut][s],
-                   .order = order});
+          combine[cut][s](chunk, piece_of(segments[s], chunk, source),
+                          piece_of(segments[s], chunk, target));
         }
       },
       [&](int chunk) {
@@ -77,6 +73,29 @@ void hierarchical(PlanBuilder& builder, const Range& source, const Range& target
           builder.island_all_gather(island, pieces);
         }
       });
+}
+
+// With one exchange among all owners of a segment. An owner receives a message for each lane. A
+// message has at most its island's part of the segment. Without `shares` it may have the whole
+// segment, and the median one has one of `parts`.
+void hierarchical(PlanBuilder& builder, const Range& source, const Range& target,
+                  const std::vector<int64_t>& shares, int lanes, void (*combine)(const Exchange&),
+                  int64_t parts = 1) {
+  const std::vector<int> order = island_order(builder.topology());
+  const Chunks chunks = chunks_of(builder, source.count, shares, lanes, parts);
+  hierarchical(builder, source, target, chunks, [&](int cut, const Segment& segment) -> Combine {
+    const Scratch scratch(builder, chunks, cut, segment, shares, lanes);
+    return [&, scratch](int chunk, const Range& from, const Range& to) {
+      combine({.builder = builder,
+               .segment = segment,
+               .chunk = chunk,
+               .shares = shares,
+               .source = from,
+               .target = to,
+               .scratch = scratch,
+               .order = order});
+    };
+  });
 }
 
 // Every owner sends its island's sum to all other owners. All of them add up in island order, so
@@ -199,7 +218,8 @@ int other_islands(const PlanBuilder& builder) {
 
 void hierarchical_scatter(PlanBuilder& builder) {
   hierarchical(builder, whole_input(builder), whole_output(builder),
-               shares_by_uplink(builder.topology()), other_islands(builder), scatter);
+               shares_by_uplink(island_uplinks(builder.topology())), other_islands(builder),
+               scatter);
 }
 
 void hierarchical_ring(PlanBuilder& builder) {
@@ -217,6 +237,33 @@ void hierarchical_halving(PlanBuilder& builder) {
   const Pairs pairs(other_islands(builder) + 1);
   hierarchical(builder, whole_input(builder), whole_output(builder), {}, pairs.rounds() + 1,
                halving, int64_t{2} << pairs.rounds() / 2);
+}
+
+// Exchanges in each zone of islands, then among zones, level by level.
+void hierarchical_nested(PlanBuilder& builder) {
+  constexpr int64_t kWhole = 1 << 20;
+  const ZoneTree tree = zone_tree(builder.topology());
+  const Dtype dtype = builder.spec().dtype;
+  const ZoneExchanges one(tree, kWhole, dtype);
+  const Chunks chunks(builder, builder.spec().count, one.most_parties(), one.most_scratch(),
+                      kWhole);
+  std::map<int64_t, ZoneExchanges> known;  // by elements of a segment
+  const auto combine_of = [&](int cut, const Segment& segment) -> Combine {
+    const ZoneExchanges& exchanges =
+        known.try_emplace(segment.count, tree, segment.count, dtype).first->second;
+    OwnerSlots slots(builder);
+    for (int island : builder.islands()) {
+      slots.add(island, segment.owners[island], exchanges.scratch(island), chunks.number_with(cut));
+    }
+    return [&, slots](int chunk, const Range& source, const Range& target) {
+      std::map<int, Range> scratch;
+      for (int island : builder.islands()) {
+        scratch.emplace(island, slots.at(island, chunk, exchanges.scratch(island)));
+      }
+      exchanges.combine(builder, segment.owners, source, target, scratch);
+    };
+  };
+  hierarchical(builder, whole_input(builder), whole_output(builder), chunks, combine_of);
 }
 
 }  // namespace
@@ -238,17 +285,19 @@ std::vector<Algorithm> all_reduce_algorithms() {
        hierarchical_direct, true},
       {Collective::all_reduce, "hierarchical_scatter",
        "owners of a segment each total a part of it, then exchange totals", at_least_three_islands,
-       hierarchical_scatter, true, [](int) { return Hops{2, 2}; }},
+       hierarchical_scatter, true, [](const Topology&) { return Hops{2, 2}; }},
       {Collective::all_reduce, "hierarchical_ring",
        "island sums travel a ring of the owners of each segment, then the totals do",
-       at_least_three_islands, hierarchical_ring, false,
-       [](int k) { return Hops{2 * (k - 1), 2 * (k - 1)}; }},
+       at_least_three_islands, hierarchical_ring, false, ring_hops},
       {Collective::all_reduce, "hierarchical_doubling",
        "pairs of owners exchange sums, at twice the distance in each round", at_least_three_islands,
        hierarchical_doubling, false, doubling_hops},
       {Collective::all_reduce, "hierarchical_halving",
        "pairs of owners exchange halves of halves, and then the totals", power_of_two,
        hierarchical_halving, false, halving_hops},
+      {Collective::all_reduce, "hierarchical_nested",
+       "owners exchange parts and totals in each zone, and these among zones", several_zones,
+       hierarchical_nested, false, exchange_hops},
   };
 }
 

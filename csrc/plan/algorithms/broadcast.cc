@@ -1,4 +1,5 @@
 #include "plan/algorithms/algorithms.h"
+#include "plan/algorithms/orders.h"
 #include "plan/algorithms/segments.h"
 
 namespace hetcomm {
@@ -38,10 +39,8 @@ void hierarchical(PlanBuilder& builder, const std::vector<int>& order,
 }
 
 std::vector<int> order_from_root(const PlanBuilder& builder) {
-  std::vector<int> order = island_order(builder.topology());
-  const int first = builder.topology().island_of(builder.spec().root);
-  std::rotate(order.begin(), std::find(order.begin(), order.end(), first), order.end());
-  return order;
+  const Topology& topology = builder.topology();
+  return order_from(topology, topology.island_of(builder.spec().root));
 }
 
 void flat(PlanBuilder& builder) {
@@ -72,6 +71,11 @@ void hierarchical_tree(PlanBuilder& builder) {
   hierarchical(builder, order, predecessor);
 }
 
+void hierarchical_nested(PlanBuilder& builder) {
+  const ZoneWalk walk(builder.topology(), builder.topology().island_of(builder.spec().root));
+  hierarchical(builder, walk.order, walk.parent);
+}
+
 }  // namespace
 
 std::vector<Algorithm> broadcast_algorithms() {
@@ -81,9 +85,11 @@ std::vector<Algorithm> broadcast_algorithms() {
        "the root's island sends each segment to every island", at_least_two_islands,
        hierarchical_direct},
       {Collective::broadcast, "hierarchical_chain", "each island passes segments on to the next",
-       at_least_three_islands, hierarchical_chain, false, [](int k) { return Hops{k - 1, 1}; }},
+       at_least_three_islands, hierarchical_chain, false, chain_hops},
       {Collective::broadcast, "hierarchical_tree", "segments pass down a binomial tree of islands",
        at_least_three_islands, hierarchical_tree, false, tree_hops},
+      {Collective::broadcast, "hierarchical_nested", "segments enter each zone once, by trees",
+       several_zones, hierarchical_nested, false, walk_hops},
   };
 }
 

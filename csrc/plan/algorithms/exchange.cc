@@ -110,14 +110,14 @@ void halving(const Exchange& e) {
   }
 }
 
-Hops doubling_hops(int islands) {
-  const Pairs pairs(islands);
+Hops doubling_hops(const Topology& topology) {
+  const Pairs pairs(static_cast<int>(topology.islands().size()));
   const int hops = pairs.rounds() + (pairs.extra() > 0 ? 2 : 0);
   return {hops, hops};
 }
 
-Hops halving_hops(int islands) {
-  const int hops = 2 * Pairs(islands).rounds();
+Hops halving_hops(const Topology& topology) {
+  const int hops = 2 * Pairs(static_cast<int>(topology.islands().size())).rounds();
   return {hops, hops};
 }
 

@@ -1,4 +1,5 @@
 #include "plan/algorithms/algorithms.h"
+#include "plan/algorithms/orders.h"
 #include "plan/algorithms/segments.h"
 
 namespace hetcomm {
@@ -157,10 +158,8 @@ class Reduction {
 };
 
 std::vector<int> order_to_root(const PlanBuilder& builder) {
-  std::vector<int> order = island_order(builder.topology());
-  const int last = builder.topology().island_of(builder.spec().root);
-  std::rotate(order.begin(), std::find(order.begin(), order.end(), last) + 1, order.end());
-  return order;
+  const Topology& topology = builder.topology();
+  return order_to(topology, topology.island_of(builder.spec().root));
 }
 
 void flat(PlanBuilder& builder) {
@@ -192,6 +191,11 @@ void hierarchical_tree(PlanBuilder& builder) {
   Reduction(builder, order, successor).build();
 }
 
+void hierarchical_nested(PlanBuilder& builder) {
+  const ZoneWalk walk(builder.topology(), builder.topology().island_of(builder.spec().root));
+  Reduction(builder, {walk.order.rbegin(), walk.order.rend()}, walk.parent).build();
+}
+
 }  // namespace
 
 std::vector<Algorithm> reduce_algorithms() {
@@ -200,9 +204,11 @@ std::vector<Algorithm> reduce_algorithms() {
       {Collective::reduce, "hierarchical_direct",
        "every island sends its sums to the root's island", any, hierarchical_direct, true},
       {Collective::reduce, "hierarchical_chain", "sums pass from island to island to the root's",
-       at_least_three_islands, hierarchical_chain, false, [](int k) { return Hops{k - 1, 1}; }},
+       at_least_three_islands, hierarchical_chain, false, chain_hops},
       {Collective::reduce, "hierarchical_tree", "sums pass up a binomial tree of islands",
        at_least_three_islands, hierarchical_tree, false, tree_hops},
+      {Collective::reduce, "hierarchical_nested", "sums leave each zone once, by trees",
+       several_zones, hierarchical_nested, false, walk_hops},
   };
 }
 

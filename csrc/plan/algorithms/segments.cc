@@ -2,8 +2,8 @@
 
 #include <numeric>
 #include <stdexcept>
-#include <tuple>
 
+#include "plan/algorithms/routes.h"
 #include "plan/cost.h"
 
 namespace hetcomm {
@@ -20,8 +20,7 @@ constexpr int64_t kMostBoundedChunks = 8192;
 // Staging is bounded. Chunks that pass through staging stay smaller.
 constexpr int64_t kStagedChunkBytes = 4 << 20;
 constexpr int64_t kMostStagedChunks = 1024;
-// A relay's own latency is small beside this.
-constexpr double kRelayedMicroseconds = 1000;
+// A block that is passed on has chunks, so that both of its messages are under way at once.
 constexpr int kRelayedChunks = 4;
 // Smaller shards are not worth a message of their own.
 constexpr int64_t kShardBytes = 1024;
@@ -200,7 +199,8 @@ std::vector<Segment> block_segments(const Topology& topology, int64_t count, Dty
     }
     keep_unique(cuts);
     for (size_t i = 0; i + 1 < cuts.size(); ++i) {
-      Segment segment{rank * count + cuts[i], cuts[i + 1] - cuts[i], {}, rank};
+      const int number = static_cast<int>(found.size());
+      Segment segment{rank * count + cuts[i], cuts[i + 1] - cuts[i], {}, rank, number};
       for (int island = 0; island < islands; ++island) {
         segment.owners.push_back(
             island == own_island
@@ -227,30 +227,26 @@ Range shares_of(const Range& range, int64_t from, int64_t to, int64_t of) {
   return range.part(cut(from) - first, cut(to) - cut(from));
 }
 
-int block_chunks(const PlanBuilder& builder, size_t segments, const std::vector<int>& relays) {
+int block_chunks(const PlanBuilder& builder, size_t segments, const Routes& routes) {
   const Topology& topology = builder.topology();
   const Spec& spec = builder.spec();
-  const auto islands = static_cast<int64_t>(relays.size());
+  const int islands = static_cast<int>(topology.islands().size());
   const int64_t block = spec.count * static_cast<int64_t>(size_of(spec.dtype));
   int64_t blocks = 0;  // that a rank keeps
-  for (int64_t island = 0; island < islands; ++island) {
+  for (int island = 0; island < islands; ++island) {
     const std::vector<int>& members = topology.islands()[island];
     const auto size = static_cast<int64_t>(members.size());
     const auto share = [&](int64_t all) { return largest_shard(topology, members, all); };
     // Its own block from the other islands, and its share of the foreign blocks: their sums in its
     // island, and what it encodes.
-    int64_t kept = islands + share(topology.size() - size) * ((size > 1) + builder.lossy());
-    for (int64_t other = 0; other < islands; ++other) {
-      if (relays[other] != island) continue;
-      kept += islands * share(static_cast<int64_t>(topology.islands()[other].size()));
-    }
+    const int64_t kept = islands + share(routes.kept_blocks(island)) +
+                         share(topology.size() - size) * ((size > 1) + builder.lossy());
     blocks = std::max(blocks, kept);
   }
   const int chunks = chunk_count(topology, block * topology.size(),
                                  bounded_chunks(static_cast<__int128>(block) * blocks),
                                  static_cast<int64_t>(segments) * least_message(topology));
-  const bool relayed = std::any_of(relays.begin(), relays.end(), [](int r) { return r >= 0; });
-  return relayed ? std::max(chunks, kRelayedChunks) : chunks;
+  return routes.relays() ? std::max(chunks, kRelayedChunks) : chunks;
 }
 
 Chunks::Chunks(const PlanBuilder& builder, int64_t count, int64_t parts, int64_t kept, int64_t of)
@@ -332,11 +328,17 @@ std::vector<int> Shifts::senders(int shift) const {
   return senders;
 }
 
-std::vector<int64_t> shares_by_uplink(const Topology& topology) {
+std::vector<int64_t> island_uplinks(const Topology& topology) {
   std::vector<int64_t> uplinks;
   for (const std::vector<int>& members : topology.islands()) {
     uplinks.push_back(uplink_weight(topology, members));
   }
+  return uplinks;
+}
+
+std::vector<int64_t> shares_by_uplink(const std::vector<int64_t>& uplinks) {
+  // Both of two send a part and a total, which together are the whole: shares do not matter.
+  if (uplinks.size() == 2) return {0, 1, 2};
   // In the time t of the exchange an island moves t b = 1 + (k-2) w. An island with t b < 1 gets
   // w = 0. The w of the other m islands add up to 1. Hence t = (k - 2 + m) / (sum of their b).
   std::vector<int64_t> fastest = uplinks;
@@ -352,49 +354,6 @@ std::vector<int64_t> shares_by_uplink(const Topology& topology) {
     ends.push_back(ends.back() + std::max<int64_t>(0, numerator * uplink - denominator));
   }
   return ends;
-}
-
-std::vector<int> relays_by_uplink(const Topology& topology, int64_t block_bytes) {
-  const auto islands = static_cast<int64_t>(topology.islands().size());
-  std::vector<int> relays(islands, -1);
-  if (islands < 3) return relays;
-  // Blocks that an island sends, and microseconds of a byte over its uplink (MB/s).
-  std::vector<double> sent, each;
-  double step = 0;  // the longest time of an uplink in either direction
-  for (const std::vector<int>& members : topology.islands()) {
-    const auto size = static_cast<double>(members.size());
-    sent.push_back(size * static_cast<double>(islands - 1));
-    each.push_back(1 / static_cast<double>(uplink_weight(topology, members)));
-    step = std::max(step, each.back() * std::max(sent.back(), topology.size() - size));
-  }
-  for (int64_t island = 0; island < islands; ++island) {
-    const auto size = static_cast<double>(topology.island(static_cast<int>(island)).size());
-    const double more = size * static_cast<double>(islands - 2);
-    int64_t best = island;
-    const auto after = [&](int64_t relay) { return (sent[relay] + more) * each[relay]; };
-    for (int64_t relay = 0; relay < islands; ++relay) {
-      if (2 * each[relay] > each[island]) continue;
-      if (best == island || after(relay) < after(best)) best = relay;
-    }
-    const double block = static_cast<double>(block_bytes) * each[island];
-    if (best == island || 2 * after(best) > step || block < kRelayedMicroseconds) continue;
-    relays[island] = static_cast<int>(best);
-    sent[best] += more;
-  }
-  return relays;
-}
-
-std::vector<int> island_order(const Topology& topology) {
-  std::vector<int> order;
-  for (size_t island = 0; island < topology.islands().size(); ++island) {
-    order.push_back(static_cast<int>(island));
-  }
-  auto key = [&](int island) {
-    const int host = topology.host_of(topology.island(island)[0]);
-    return std::tuple(-topology.host_bandwidth(host), host, island);
-  };
-  std::sort(order.begin(), order.end(), [&](int a, int b) { return key(a) < key(b); });
-  return order;
 }
 
 }  // namespace hetcomm

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -10,12 +9,16 @@
 
 namespace hetcomm {
 
+class Routes;
+
 // A contiguous element range that has exactly one owner in every island.
 struct Segment {
   int64_t offset = 0;
   int64_t count = 0;
   std::vector<int> owners;  // ranks, by island
-  int block_of = -1;        // of block_segments(): the rank of its block
+  // Of block_segments():
+  int block_of = -1;  // the rank of its block
+  int number = -1;    // among all segments
 };
 
 // A buffer of `count` elements as chunks, so that wire and islands work at once. Chunks are
@@ -72,8 +75,8 @@ inline Range in(Space space, const Range& range, int64_t shift = 0) {
 }
 
 // The number of chunks of a collective of blocks, of so many segments in all. Chunk c holds part c
-// of every segment, so that all owners send at once. `relays`: see relays_by_uplink().
-int block_chunks(const PlanBuilder& builder, size_t segments, const std::vector<int>& relays);
+// of every segment, so that all owners send at once.
+int block_chunks(const PlanBuilder& builder, size_t segments, const Routes& routes);
 
 // Chunks between a step that feeds the wire and the step that waits for the wire. Island steps run
 // in order. So the reduce-scatter of chunk c + kWindow comes before the all-gather of chunk c.
@@ -140,25 +143,13 @@ class Shifts {
   std::vector<int> positions_;
 };
 
-// The shares of an exchange that the k >= 3 islands reduce, as 0 and the end of each share. The
-// last uplink is then done as early as possible. An island with the share w of N elements sends and
-// receives (1 + (k-2) w) N elements, so a slow island has a small share or none. No uplink b is
-// busy for longer than max(N / least b, 2 (k-1) N / sum of b). This is the bound of all algorithms
-// that send each island's sum out once.
-std::vector<int64_t> shares_by_uplink(const Topology& topology);
-
-// For each island the island that relays its blocks to the others, -1 for none. An island with a
-// slow uplink would send each block k - 1 times while it receives as much. In calls in a row one
-// direction then idles whenever an island waits for another one. So an island of at least twice the
-// bandwidth sends the copies, unless that keeps its own uplink busy for more than half of the step.
-// Blocks of less than a millisecond have no relay.
-std::vector<int> relays_by_uplink(const Topology& topology, int64_t block_bytes);
-
-// The order in which rings and chains visit islands: the best connected first, islands of one host
-// next to each other.
-std::vector<int> island_order(const Topology& topology);
-// The place of the parent of a place > 0 in a binomial tree from place 0. In round r the first 2^r
-// places reach as many others.
-inline size_t tree_parent(size_t place) { return place - std::bit_floor(place); }
+// The shares of an exchange that k >= 2 islands, or zones of islands, reduce, as 0 and the end of
+// each share. The last uplink is then done as early as possible. An island with the share w of N
+// elements sends and receives (1 + (k-2) w) N elements, so a slow island has a small share or none.
+// No uplink b is busy for longer than max(N / least b, 2 (k-1) N / sum of b). This is the bound of
+// all algorithms that send each island's sum out once.
+std::vector<int64_t> shares_by_uplink(const std::vector<int64_t>& uplinks);
+// Of islands, in MB/s.
+std::vector<int64_t> island_uplinks(const Topology& topology);
 
 }  // namespace hetcomm

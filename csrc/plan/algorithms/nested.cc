@@ -1,0 +1,225 @@
+#include "plan/algorithms/nested.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "plan/algorithms/algorithms.h"
+#include "plan/algorithms/orders.h"
+
+namespace hetcomm {
+namespace {
+
+int64_t begin_of(const Range& range) {
+  return range.offset / static_cast<int64_t>(size_of(range.dtype));
+}
+
+int64_t slot_of(const Range& part) {
+  const int64_t line = kCacheLine / static_cast<int64_t>(size_of(part.dtype));
+  return (part.count + line - 1) / line * line;
+}
+
+ZoneTree zone_tree(const Topology& topology, const std::vector<int64_t>& uplinks, int level,
+                   const std::vector<int>& islands) {
+  ZoneTree tree;
+  if (level == std::ssize(topology.zones())) {
+    for (int island : islands) tree.children.push_back({uplinks[island], island, {}});
+  } else {
+    std::map<int, std::vector<int>> members;  // by zone
+    for (int island : islands) {
+      const int host = topology.host_of(topology.island(island)[0]);
+      members[topology.zone_of(level, host)].push_back(island);
+    }
+    for (const auto& [zone, inside] : members) {
+      ZoneTree& child = tree.children.emplace_back(zone_tree(topology, uplinks, level + 1, inside));
+      const int64_t own = topology.zones()[level][zone].uplink / 1'000'000;
+      if (own > 0) child.uplink = std::min(child.uplink, own);
+    }
+  }
+  for (const ZoneTree& child : tree.children) tree.uplink += child.uplink;
+  return tree;
+}
+
+int depth_of(const ZoneTree& tree) {
+  int depth = 0;
+  for (const ZoneTree& child : tree.children) depth = std::max(depth, depth_of(child));
+  return depth + (tree.children.size() > 1);
+}
+
+}  // namespace
+
+ZoneTree zone_tree(const Topology& topology) {
+  std::vector<int> islands(topology.islands().size());
+  std::iota(islands.begin(), islands.end(), 0);
+  return zone_tree(topology, island_uplinks(topology), 0, islands);
+}
+
+ZoneExchanges::ZoneExchanges(const ZoneTree& tree, int64_t count, Dtype dtype) {
+  add(tree, {Space::output, 0, count, dtype}, true);
+}
+
+// Returns the sums that the zone has, in the order of their ranges.
+std::vector<ZoneExchanges::Sum> ZoneExchanges::add(const ZoneTree& zone, const Range& segment,
+                                                   bool outermost) {
+  if (zone.island >= 0) return {{segment, zone.island, false}};
+  const bool only = zone.children.size() == 1;
+  std::vector<std::vector<Sum>> sums;  // by child
+  std::vector<int64_t> uplinks, cuts = {segment.count};
+  for (const ZoneTree& child : zone.children) {
+    uplinks.push_back(child.uplink);
+    sums.push_back(add(child, segment, outermost && only));
+    for (const Sum& sum : sums.back()) cuts.push_back(begin_of(sum.range));
+  }
+  if (only) return sums[0];
+  std::sort(cuts.begin(), cuts.end());
+  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+  const std::vector<int64_t> shares = shares_by_uplink(uplinks);
+  std::vector<size_t> next(sums.size());  // sum of each child
+  std::vector<Sum> totals;
+  for (size_t cut = 0; cut + 1 < cuts.size(); ++cut) {
+    ZoneExchange exchange{segment.part(cuts[cut], cuts[cut + 1] - cuts[cut]), {}, {}};
+    const bool direct = outermost && sums.size() == 2;
+    for (size_t child = 0; child < sums.size(); ++child) {
+      const std::vector<Sum>& own = sums[child];
+      while (next[child] + 1 < own.size() && begin_of(own[next[child] + 1].range) <= cuts[cut]) {
+        ++next[child];
+      }
+      const Sum& sum = own[next[child]];
+      int64_t& scratch = scratch_[sum.island];
+      exchange.parties.push_back({sum.island, sum.summed, scratch});
+      const Range part =
+          direct ? exchange.range
+                 : shares_of(exchange.range, shares[child], shares[child + 1], shares.back());
+      scratch += (std::ssize(sums) - 1) * slot_of(part);
+      if (!direct) exchange.parts.push_back(part);
+      if (part.count > 0) totals.push_back({part, sum.island, true});
+    }
+    exchanges_.push_back(std::move(exchange));
+  }
+  return totals;
+}
+
+int64_t ZoneExchanges::scratch(int island) const {
+  const auto known = scratch_.find(island);
+  return known == scratch_.end() ? 0 : known->second;
+}
+
+int64_t ZoneExchanges::most_scratch() const {
+  int64_t most = 0;
+  for (const auto& [island, elements] : scratch_) most = std::max(most, elements);
+  return most;
+}
+
+int ZoneExchanges::most_parties() const {
+  int most = 1;
+  for (const ZoneExchange& exchange : exchanges_) most = std::max(most, exchange.number());
+  return most;
+}
+
+void ZoneExchanges::combine(PlanBuilder& builder, const std::vector<int>& owners,
+                            const Range& source, const Range& target,
+                            const std::map<int, Range>& scratch) const {
+  const Topology& topology = builder.topology();
+  const auto at = [](const Range& memory, const Range& range) {
+    return in(memory.space, range, memory.offset);
+  };
+  const auto owner = [&](const ZoneExchange& e, int party) {
+    return owners[e.parties[party].island];
+  };
+  // The sum of a party before the exchange.
+  const auto sum_of = [&](const ZoneExchange& e, int party, const Range& range) {
+    const auto& [island, summed, begin] = e.parties[party];
+    return at(!summed && topology.island(island).size() == 1 ? source : target, range);
+  };
+  const auto received = [&](const ZoneExchange& e, int from, int to) {
+    const Range part = e.part(to);
+    const auto memory = scratch.find(e.parties[to].island);
+    if (memory == scratch.end()) return in(Space::scratch, part);  // of a rank without a plan here
+    const int lane = (to - from + e.number()) % e.number() - 1;
+    return memory->second.part(e.parties[to].scratch + lane * slot_of(part), part.count);
+  };
+  std::vector<std::pair<const ZoneExchange*, Shifts>> built;
+  for (const ZoneExchange& exchange : exchanges_) {
+    std::vector<int> parties;
+    for (int party = 0; party < exchange.number(); ++party) {
+      if (builder.builds(owner(exchange, party))) parties.push_back(party);
+    }
+    if (!parties.empty()) built.emplace_back(&exchange, Shifts(exchange.number(), parties));
+  }
+  for (const auto& [exchange, shifts] : built) {
+    const ZoneExchange& e = *exchange;
+    for (int shift = 1; shift < e.number(); ++shift) {
+      for (int from : shifts.senders(shift)) {
+        const int to = shifts.receiver(from, shift);
+        builder.transfer(owner(e, from), sum_of(e, from, e.part(to)), owner(e, to),
+                         received(e, from, to));
+      }
+    }
+    for (int party : shifts.positions()) {
+      std::vector<Range> sources;
+      for (int from = 0; from < e.number(); ++from) {
+        sources.push_back(from == party ? sum_of(e, party, e.part(party))
+                                        : received(e, from, party));
+      }
+      builder.reduce(owner(e, party), sources, at(target, e.part(party)));
+    }
+  }
+  std::reverse(built.begin(), built.end());
+  for (const auto& [exchange, shifts] : built) {
+    const ZoneExchange& e = *exchange;
+    for (int shift = 1; shift < e.number() && !e.parts.empty(); ++shift) {
+      for (int from : shifts.senders(shift)) {
+        const Range total = at(target, e.part(from));
+        builder.transfer(owner(e, from), total, owner(e, shifts.receiver(from, shift)), total);
+      }
+    }
+  }
+}
+
+std::string several_zones(const Topology& topology, const Spec& spec) {
+  if (topology.zones().empty()) return "needs zones; HETCOMM_ZONE names those of a host";
+  bool several = false;
+  for (int level = 0; level < std::ssize(topology.zones()); ++level) {
+    const size_t zones = topology.zones()[level].size();
+    several = several || (zones > 1 && zones < topology.islands().size());
+    for (size_t island = 0; island < topology.islands().size(); ++island) {
+      const std::vector<int>& members = topology.islands()[island];
+      const auto zone_of = [&](int rank) {
+        return topology.zone_of(level, topology.host_of(rank));
+      };
+      const auto other = std::find_if(members.begin(), members.end(), [&](int rank) {
+        return zone_of(rank) != zone_of(members[0]);
+      });
+      if (other == members.end()) continue;
+      return "needs islands inside zones; island " + std::to_string(island) + " is in " +
+             topology.zones()[level][zone_of(members[0])].name + " and in " +
+             topology.zones()[level][zone_of(*other)].name;
+    }
+  }
+  if (!several) return "needs two zones or more, one of them with several islands";
+  return spec.feedback ? "has no residuals" : "";
+}
+
+Hops exchange_hops(const Topology& topology) {
+  const ZoneTree tree = zone_tree(topology);
+  const ZoneTree* outermost = &tree;
+  while (outermost->children.size() == 1) outermost = &outermost->children[0];
+  const int hops = 2 * depth_of(tree) - (outermost->children.size() == 2);
+  return {hops, hops};
+}
+
+Hops walk_hops(const Topology& topology) {
+  const ZoneWalk walk(topology, 0);
+  std::vector<int> depths(walk.order.size());
+  for (const int island : walk.order) {
+    const int parent = walk.parent[island];
+    if (parent >= 0) depths[island] = depths[parent] + 1;
+  }
+  const int hops = *std::max_element(depths.begin(), depths.end());
+  return {hops, hops};
+}
+
+Hops route_hops(const Topology& topology) {
+  return {static_cast<int>(topology.zones().size()) + 1, 2};
+}
+
+}  // namespace hetcomm
