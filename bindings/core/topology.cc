@@ -86,6 +86,7 @@ void bind_facts(py::module_& module) {
                             "whole field to change it.");
   info.def_readwrite("host", &RankInfo::host)
       .def_readwrite("host_name", &RankInfo::host_name)
+      .def_readwrite("machine", &RankInfo::machine)
       .def_readwrite("vendor", &RankInfo::vendor)
       .def_readwrite("cores", &RankInfo::cores)
       .def_readwrite("processors", &RankInfo::processors)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <queue>
+#include <tuple>
 
 #include "base/status.h"
 #include "plan/step_cost.h"
@@ -43,10 +44,10 @@ class Replay {
 
   Cost run() {
     for (int step = 0; step < graph_.steps(); ++step) {
-      if (waits_[step] == 0) queue_.emplace(0, step);
+      if (waits_[step] == 0) enqueue(step);
     }
     while (!queue_.empty()) {
-      const int step = queue_.top().second;
+      const int step = std::get<2>(queue_.top());
       queue_.pop();
       start(step);
     }
@@ -186,13 +187,16 @@ class Replay {
     return start;
   }
 
+  // Of steps that can start at the same time, ranks take turns.
+  void enqueue(int step) { queue_.emplace(ready_[step], graph_.index_of(step), step); }
+
   void complete(int step, const Interval& span) {
     ++completed_;
     span_[step] = span;
     cost_.total = std::max(cost_.total, span.end);
     for (int next : graph_.dependents(step)) {
       ready_[next] = std::max(ready_[next], span.end);
-      if (--waits_[next] == 0) queue_.emplace(ready_[next], next);
+      if (--waits_[next] == 0) enqueue(next);
     }
   }
 
@@ -206,8 +210,8 @@ class Replay {
   std::vector<bool> posted_;  // sends and recvs
   std::vector<Rank> ranks_;
   std::vector<Uplink> uplinks_;
-  std::priority_queue<std::pair<int64_t, int>, std::vector<std::pair<int64_t, int>>, std::greater<>>
-      queue_;
+  using Entry = std::tuple<int64_t, int, int>;  // when, index in the plan, step
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;
   int completed_ = 0;
   Cost cost_;
 };

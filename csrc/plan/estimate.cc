@@ -134,8 +134,7 @@ struct HostTraffic {
   int host = 0;
   std::map<int, Flow> flows;  // by uplink
   int64_t bytes_out = 0;
-  int64_t issue = 0;   // of the messages of its busiest rank
-  int64_t paired = 0;  // of these, sends with a receive each
+  int64_t issue = 0;  // of the messages of its busiest rank
   int64_t gap = 0, link_latency = 0, kernel_latency = 0, copy_latency = 0;
   int64_t ranks = 0;  // with messages
 
@@ -143,7 +142,6 @@ struct HostTraffic {
     for (const auto& [uplink, flow] : load.flows) flows[uplink].add(flow, number);
     bytes_out += number * load.bytes_out;
     issue = std::max(issue, load.issue());
-    paired = std::max(paired, 2 * std::min(load.sends, load.receives));
     gap = std::max(gap, load.gap);
     link_latency = std::max(link_latency, load.link_latency);
     kernel_latency = std::max(kernel_latency, load.kernel_latency);
@@ -157,10 +155,7 @@ struct HostTraffic {
 
   // The messages of a rank go in `hops` phases, each after the messages of the one before.
   int64_t time(int64_t hops) const {
-    // All ranks issue the messages of the first phase at once, sends first. So the last rank sends
-    // only when it has posted its receives.
-    const int64_t waiting = std::max<int64_t>(0, paired - 2 * hops * gap) / hops;
-    const int64_t phase = std::max(issue, nics() + waiting) / hops;
+    const int64_t phase = std::max(issue, nics()) / hops;
     // While the last message of one rank is under way, the other ranks use the NICs.
     const int64_t of_rank = phase / std::max<int64_t>(1, ranks) + link_latency + kernel_latency;
     return (hops - 1) * std::max(phase, of_rank) + phase + link_latency + kernel_latency +
@@ -218,7 +213,8 @@ std::vector<int64_t> facts_of(const Topology& topology, const StepCost& cost, in
                               bool exact) {
   int64_t rate = cost.rate(host);
   if (!exact) rate = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(rate)));
-  std::vector<int64_t> facts = {rate, topology.processors(host)};
+  const Topology::Crowd& crowd = topology.crowd(host);
+  std::vector<int64_t> facts = {rate, topology.processors(host), crowd.ranks, crowd.processors};
   for (int level = 0; level < std::ssize(topology.zones()); ++level) {
     const Zone& zone = topology.zones()[level][topology.zone_of(level, host)];
     facts.insert(facts.end(), {zone.uplink, std::ssize(zone.hosts)});

@@ -14,6 +14,8 @@ namespace {
 // Programs with ever new sizes must not grow without bound.
 constexpr size_t kMostPlans = 1024;
 constexpr size_t kMostPlanBytes = 64 << 20;
+// Prices that differ by at most one part of so many are taken as equal.
+constexpr int64_t kAlike = 200;
 
 std::string names_for(Collective collective) {
   std::string names;
@@ -298,6 +300,13 @@ Planner::Choice Planner::choose(const Spec& spec) const {
   std::stable_sort(ranked.begin(), ranked.end(), [](const Candidate* a, const Candidate* b) {
     return a->cost.total < b->cost.total;
   });
+  const auto preferred = std::find_if(
+      choice.candidates.begin(), choice.candidates.end(), [&](const Candidate& candidate) {
+        return candidate.rejected.empty() &&
+               candidate.cost.total - ranked[0]->cost.total <= ranked[0]->cost.total / kAlike;
+      });
+  std::stable_partition(ranked.begin(), ranked.end(),
+                        [&](const Candidate* each) { return each == &*preferred; });
   choice.algorithm = ranked[0]->algorithm;
   choice.codec = ranked[0]->codec;
   choice.why = "predicted " + in_seconds(ranked[0]->cost) + " for the size class; ";

@@ -198,8 +198,11 @@ int64_t StepCost::busy(const Step& step, int rank) const {
 
 int64_t StepCost::gap(int rank, int peer) const {
   const bool tcp = topology_.fabric_between(rank, peer) == Fabric::ethernet;
-  const auto [ranks, cores] = sharing(rank);
-  return (tcp ? parameters_.message_gap_tcp : parameters_.message_gap_rdma) * ranks / cores;
+  const auto& [ranks, processors] = topology_.crowd(topology_.host_of(rank));
+  const int64_t cores = std::min(ranks, processors);
+  // Ranks that share a core take turns, and a turn is often spent waiting.
+  return (tcp ? parameters_.message_gap_tcp : parameters_.message_gap_rdma) * ranks * ranks /
+         (cores * cores);
 }
 
 int64_t StepCost::mean_hop(int64_t bytes) const {

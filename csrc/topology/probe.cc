@@ -16,6 +16,8 @@
 namespace hetcomm {
 namespace {
 
+constexpr const char* kBootId = "/proc/sys/kernel/random/boot_id";
+
 struct stat facts_of(const char* path) {
   struct stat facts;
   if (stat(path, &facts) != 0) {
@@ -46,9 +48,8 @@ std::vector<int> allowed_processors() {
 
 std::string host_identity() {
   if (auto identity = setting("HETCOMM_HOST_ID")) return *identity;
-  const char* boot = "/proc/sys/kernel/random/boot_id";
-  facts_of(boot);
-  return read_attribute(boot) + "/" + host_name() +
+  facts_of(kBootId);
+  return read_attribute(kBootId) + "/" + host_name() +
          "/net:" + std::to_string(facts_of("/proc/self/ns/net").st_ino) +
          "/shm:" + std::to_string(facts_of("/dev/shm").st_dev);
 }
@@ -58,6 +59,7 @@ RankInfo probe_rank() {
   RankInfo info;
   info.host = host_identity();
   info.host_name = host_name();
+  info.machine = read_attribute(kBootId);
   info.vendor = setting("HETCOMM_VENDOR", std::string("cpu"));
   info.processors = allowed_processors();
   info.cores = std::max(1, static_cast<int>(info.processors.size()));

@@ -206,6 +206,7 @@ std::string serialize(const RankInfo& info) {
   out << heading << '\n'
       << "host\t" << escape(info.host) << '\n'
       << "host_name\t" << escape(info.host_name) << '\n'
+      << "machine\t" << escape(info.machine) << '\n'
       << "vendor\t" << escape(info.vendor) << '\n'
       << "cores\t" << std::to_string(info.cores) << '\n'
       << "processors\t" << ranges(info.processors) << '\n'
@@ -238,9 +239,9 @@ RankInfo parse_rank_info(const std::string& text) {
     parser.fail(quoted(heading), text.empty() ? "nothing" : "something else");
   }
   RankInfo info;
-  std::set<std::string> missing = {"host",   "host_name", "vendor", "cores",        "processors",
-                                   "memory", "kernels",   "device", "direct_bytes", "ccl",
-                                   "float8", "rails",     "island", "zone"};
+  std::set<std::string> missing = {"host",       "host_name", "machine", "vendor", "cores",
+                                   "processors", "memory",    "kernels", "device", "direct_bytes",
+                                   "ccl",        "float8",    "rails",   "island", "zone"};
   while (parser.next()) {
     const std::string& key = parser.key();
     if (key == "nic") {
@@ -262,6 +263,7 @@ RankInfo parse_rank_info(const std::string& text) {
       parser.expect_fields(1);
       if (key == "host") info.host = parser.text(1);
       if (key == "host_name") info.host_name = parser.text(1);
+      if (key == "machine") info.machine = parser.text(1);
       if (key == "vendor") info.vendor = parser.text(1);
       if (key == "cores") info.cores = parser.number<int>(1);
       if (key == "processors") info.processors = parser.numbers(1);

@@ -171,10 +171,26 @@ Topology::Topology(std::vector<RankInfo> ranks, const std::vector<UnreachablePai
       }
     }
   }
-  for (const std::vector<int>& members : hosts_) {
-    processors_.push_back(count_processors(ranks_, members));
-  }
+  count_processors();
   fingerprint_ = hash(ranks_, unreachable_);
+}
+
+void Topology::count_processors() {
+  std::map<std::string, int> known;          // machines
+  std::vector<std::vector<int>> members_of;  // machines
+  for (const std::vector<int>& members : hosts_) {
+    processors_.push_back(hetcomm::count_processors(ranks_, members));
+    const RankInfo& first = ranks_[members[0]];
+    const std::string& machine = first.machine.empty() ? first.host : first.machine;
+    const int crowd = known.emplace(machine, known.size()).first->second;
+    crowd_of_.push_back(crowd);
+    if (crowd == std::ssize(members_of)) members_of.emplace_back();
+    members_of[crowd].insert(members_of[crowd].end(), members.begin(), members.end());
+  }
+  for (const std::vector<int>& members : members_of) {
+    crowds_.push_back(
+        {static_cast<int>(members.size()), hetcomm::count_processors(ranks_, members)});
+  }
 }
 
 void Topology::count_bridge_nics() {
@@ -267,6 +283,7 @@ Topology Topology::without_speeds() const {
     info.processors.clear();
   }
   std::fill(alike.processors_.begin(), alike.processors_.end(), size());
+  for (Crowd& crowd : alike.crowds_) crowd.processors = size();
   std::fill(alike.host_bandwidth_.begin(), alike.host_bandwidth_.end(), 0);
   return alike;
 }

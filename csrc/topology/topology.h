@@ -40,6 +40,7 @@ struct Nic {
 struct RankInfo {
   std::string host;       // identity of the memory system, see host_identity()
   std::string host_name;  // for people
+  std::string machine;    // whose processors the host has; empty: its own. Containers share one
   std::string vendor = "cpu";
   int cores = 1;                // processors this rank may run on
   std::vector<int> processors;  // their numbers, ascending; empty: any of its host
@@ -163,6 +164,12 @@ class Topology {
   // The widest level whose zones tell the hosts apart; the number of levels if none does.
   int level_between(int host, int other) const;
 
+  // The ranks of all hosts on the machine of a host, and the processors on which they may run.
+  struct Crowd {
+    int ranks = 0, processors = 0;
+  };
+  const Crowd& crowd(int host) const { return crowds_[crowd_of_[host]]; }
+
   // Bytes per second and direction between a host and other hosts: the sum over the distinct NICs
   // that carry messages of its ranks to other islands. These are a rank's rails, or the one NIC of
   // find_bridge_nics() or of ip_path(). 0 if the ranks listed no NICs.
@@ -192,6 +199,7 @@ class Topology {
   // The bytes from which messages with `peer` are not staged at the end of `rank`.
   int64_t direct_from(int rank, int peer) const;
   void count_bridge_nics();
+  void count_processors();
 
   std::vector<RankInfo> ranks_;
   std::vector<std::vector<int>> islands_, hosts_;
@@ -205,6 +213,8 @@ class Topology {
   std::set<std::string> ambiguous_;  // see ambiguous_networks()
   std::vector<RailCandidates> rail_candidates_;
   std::vector<int> processors_;
+  std::vector<Crowd> crowds_;
+  std::vector<int> crowd_of_;  // by host
   std::vector<int64_t> host_bandwidth_;
   uint64_t fingerprint_ = 0;
 };

@@ -74,12 +74,12 @@ def test_facts_survive_serialisation(info: RankInfo) -> None:
 def test_separators_and_control_characters_are_escaped() -> None:
     info = rank("a\nvendor\tamd\n\\n\0\r\x7f", "cpu")
     text = _core.serialize(info)
-    assert len(text.splitlines()) == 16  # heading, fourteen facts, one NIC
+    assert len(text.splitlines()) == 17  # heading, fifteen facts, one NIC
     assert _core.parse_rank_info(text).host == info.host
 
 
 HEAD = "hetcomm rank 7\n"
-FACTS = HEAD + "host\ta\nhost_name\ta\nvendor\tcpu\ncores\t1\nprocessors\t0\n"
+FACTS = HEAD + "host\ta\nhost_name\ta\nmachine\tm\nvendor\tcpu\ncores\t1\nprocessors\t0\n"
 FACTS += "memory\thost\ndirect_bytes\t0\nkernels\t0\ndevice\t\n"
 FACTS += "ccl\t\nfloat8\t0\nrails\t0\nisland\t\nzone\t\n"
 
@@ -103,14 +103,14 @@ FACTS += "ccl\t\nfloat8\t0\nrails\t0\nisland\t\nzone\t\n"
         (HEAD + "host\ta\\1", 2, "two hexadecimal digits"),
         (HEAD + "memory\tpaper\n", 2, "a kind of memory"),
         (HEAD + "kernels\t2\n", 2, "0 or 1"),
-        (FACTS + "speed\t1\n", 16, "nic, warning or library"),
-        (FACTS + "\n", 16, "nic, warning or library"),
-        (FACTS + "direct\tpigeon\n", 16, "a fabric"),
-        (FACTS + "direct\tshm\ndirect\tshm\n", 17, "each fabric once"),
-        (FACTS + "nic\teth0\n", 16, "9 fields"),
-        (FACTS + "nic\te\te\ttokenring\t1\t1\t0\t\t\t-1\n", 16, "a fabric"),
-        (FACTS + "nic\te\te\troce\t1\t2\t0\t\t\t-1\n", 16, "0 or 1"),
-        (FACTS + "library\tucx\t1\nlibrary\tucx\t2\n", 17, "each library once"),
+        (FACTS + "speed\t1\n", 17, "nic, warning or library"),
+        (FACTS + "\n", 17, "nic, warning or library"),
+        (FACTS + "direct\tpigeon\n", 17, "a fabric"),
+        (FACTS + "direct\tshm\ndirect\tshm\n", 18, "each fabric once"),
+        (FACTS + "nic\teth0\n", 17, "9 fields"),
+        (FACTS + "nic\te\te\ttokenring\t1\t1\t0\t\t\t-1\n", 17, "a fabric"),
+        (FACTS + "nic\te\te\troce\t1\t2\t0\t\t\t-1\n", 17, "0 or 1"),
+        (FACTS + "library\tucx\t1\nlibrary\tucx\t2\n", 18, "each library once"),
     ],
 )
 def test_parse_errors_name_the_line(text: str, line: int, expected: str) -> None:

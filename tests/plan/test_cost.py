@@ -152,7 +152,7 @@ def test_messages_share_the_nic_of_their_host_in_each_direction() -> None:
 
 
 @pytest.mark.parametrize("pairs", [[(0, 4), (0, 5), (0, 6)], [(4, 0), (5, 0), (6, 0)]])
-@pytest.mark.parametrize(("cores", "times"), [(8, 1), (2, 2)])  # of the 4 ranks of a host
+@pytest.mark.parametrize(("cores", "times"), [(8, 1), (2, 4)])  # of the 4 ranks of a host
 @pytest.mark.parametrize(("fabric", "kind"), [("ethernet", "tcp"), ("roce", "rdma")])
 def test_messages_of_a_rank_take_turns(
     pairs: list[tuple[int, int]], cores: int, times: int, fabric: str, kind: str
@@ -162,6 +162,34 @@ def test_messages_of_a_rank_take_turns(
     topology = topology_of([4, 4], cores=cores, fabric=fabric)
     cost = _core.predict(topology, messages(topology, pairs, 0))
     assert cost.total == latency + 2 * times * getattr(parameters, f"message_gap_{kind}")
+
+
+def test_hosts_of_one_machine_share_its_processors() -> None:
+    """Messages of 8 ranks on 2 processors take 16 times as long to issue, as those of one host."""
+    infos = topology_of([1] * 8).ranks
+    for info in infos:
+        info.machine, info.processors, info.cores = "m", [0, 1], 2
+    shared = _core.Topology(infos)
+    for rank, info in enumerate(infos):
+        info.processors = [2 * rank, 2 * rank + 1]
+    pairs = [(0, 1), (0, 2), (0, 3)]
+    gap = _core.CostParameters().message_gap_tcp
+    totals = [
+        _core.predict(topology, messages(topology, pairs, 0)).total
+        for topology in (topology_of([1] * 8), _core.Topology(infos), shared)
+    ]
+    assert totals[0] == totals[1] == totals[2] - 2 * 15 * gap
+    assert _core.predict(shared.without_speeds(), messages(shared, pairs, 0)).total == totals[0]
+
+
+def test_ranks_issue_their_messages_at_the_same_time() -> None:
+    """Rank 0 sends a long and a short message to each of two others, in turn. No receiver has all
+    of its messages before the other one has its first."""
+    topology = topology_of([1, 1, 1])
+    plans = messages(topology, [(0, 1), (0, 2), (0, 1), (0, 2)], GBIT)
+    spans = _core.timeline(topology, plans, _core.CostParameters())
+    ends = [end for _, end in spans[0]]
+    assert ends == sorted(ends)
 
 
 def test_latency_follows_the_fabric() -> None:

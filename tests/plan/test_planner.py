@@ -249,9 +249,9 @@ def test_short_blocks_of_large_islands_are_aggregated() -> None:
     planner = Planner(topology_of([8, 8]))
     chosen = [
         planner.plan(Spec(Collective.all_to_all, count=count), 0).algorithm
-        for count in (4, MI // 64 - 1, MI // 64)  # elements of float32, by 16 ranks
+        for count in (4, 4096, MI // 64)  # elements of float32, by 16 ranks
     ]
-    assert chosen == ["aggregated", "aggregated", "direct"]
+    assert chosen == ["aggregated", "direct", "direct"]
 
 
 def test_short_blocks_of_many_ranks_are_aggregated() -> None:

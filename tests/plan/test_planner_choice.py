@@ -26,16 +26,25 @@ def test_choice_does_not_depend_on_earlier_plans() -> None:
     assert names == {spec: backward.plan(spec, 8).algorithm for spec in reversed(specs)}
 
 
+@pytest.mark.parametrize("sizes", [[1] * 3, [2] * 4, [1] * 8])
+def test_equal_uplinks_have_a_ring_for_long_buffers(sizes: list[int]) -> None:
+    """Scatter and halving are predicted to be as fast, but their flows meet at a switch's port."""
+    choice = Planner(topology_of(sizes)).choose(Spec(Collective.all_reduce, count=4 * MI))
+    assert choice.algorithm.name == "hierarchical_ring"
+    assert "next is hierarchical_" in choice.why
+
+
 def test_choice_is_the_cheapest_and_says_why() -> None:
     planner = Planner(topology_of([2, 2, 2]))
     choice = planner.choose(Spec(Collective.all_reduce, count=MI))
     names = [candidate.algorithm.name for candidate in choice.candidates]
-    ways = ("direct", "scatter", "ring", "doubling", "halving", "nested")
+    ways = ("direct", "ring", "halving", "scatter", "doubling", "nested")
     assert names == ["flat", *(f"hierarchical_{way}" for way in ways)]
     assert choice.candidates[0].rejected == "needs one island; there are 3"
     priced = [candidate for candidate in choice.candidates if not candidate.rejected]
-    cheapest = min(priced, key=lambda candidate: candidate.cost.total)
-    assert choice.algorithm.name == cheapest.algorithm.name
+    cheapest = min(candidate.cost.total for candidate in priced)
+    chosen = next(one for one in priced if one.cost.total <= 1.005 * cheapest)
+    assert choice.algorithm.name == chosen.algorithm.name
     assert "predicted" in choice.why
     assert planner.plan(Spec(Collective.all_reduce, count=MI), 0).algorithm == choice.algorithm.name
 

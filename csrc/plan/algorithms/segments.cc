@@ -9,8 +9,11 @@
 namespace hetcomm {
 namespace {
 
-// The least size of a chunk: latency then stays small beside transfer time.
+// The least size of a chunk: latency then stays small beside transfer time. Where the slowest uplink
+// needs more than this time for it, chunks are smaller, because nothing overlaps the first one.
 constexpr int64_t kChunkBytes = 512 << 10;
+constexpr int64_t kChunkMicroseconds = 4200;
+constexpr int64_t kLeastChunkBytes = 64 << 10;
 // The number of chunks is small, so that issuing steps stays cheap ...
 constexpr int64_t kMostChunks = 32;
 // ... unless larger chunks would need more scratch of a rank than this. The last chunk has up to a
@@ -134,10 +137,27 @@ int64_t bounded_chunks(__int128 bytes) {
   return bytes <= kMostScratch ? 1 : static_cast<int64_t>(bytes * kSlots / kMostScratch) + 1;
 }
 
+int64_t least_chunk(const Topology& topology) {
+  if (topology.hosts().size() == 1) return kChunkBytes;
+  int64_t slowest = INT64_MAX;  // uplink of a known rate
+  const auto add = [&](int64_t uplink) {
+    if (uplink > 0) slowest = std::min(slowest, uplink);
+  };
+  for (const std::vector<int>& members : topology.islands()) {
+    int64_t sum = 0;
+    for (int rank : members) sum += topology.uplink(rank);
+    add(sum);
+  }
+  for (const std::vector<Zone>& zones : topology.zones()) {
+    for (const Zone& zone : zones) add(zone.uplink);
+  }
+  return std::clamp(slowest / 1'000'000 * kChunkMicroseconds, kLeastChunkBytes, kChunkBytes);
+}
+
 // `bounded`: see bounded_chunks(). `shortest`: the least bytes of one of several
 // chunks.
 int chunk_count(const Topology& topology, int64_t bytes, int64_t bounded, int64_t shortest) {
-  const int64_t least = std::max(kChunkBytes, shortest);
+  const int64_t least = std::max(least_chunk(topology), shortest);
   const int64_t chunks = std::max(std::clamp<int64_t>(bytes / least, 1, kMostChunks),
                                   std::min({bounded, bytes / kChunkBytes, kMostBoundedChunks}));
   const int64_t staged = std::min(bytes / std::max(kStagedChunkBytes, shortest), kMostStagedChunks);
