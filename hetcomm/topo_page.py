@@ -286,6 +286,8 @@ def add_zones(tree: Tree, topology: _core.Topology) -> None:
                     f"[bold]alike[/]: {', '.join(names)}" + (f", {more} more" if more else "")
                 )
             add(branch, set(zone.hosts), level + 1)
+        if len(kinds) > MOST_SHOWN:
+            tree.add(count(sum(map(len, kinds[MOST_SHOWN:])), "more zone"))
 
     add(tree, set(range(len(topology.hosts))), 0)
 

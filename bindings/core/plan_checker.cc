@@ -50,8 +50,8 @@ void bind_cost(py::module_& module) {
       "Predicted ns of one of profiled_collectives() in an island, of `ranks` of one host.");
   py::class_<Cost>(module, "Cost",
                    "Predicted ns: total; island, the busiest rank's island steps, copies and "
-                   "reductions; staging, the busiest copy engine; bridge, the busiest NIC "
-                   "direction. bridge_bytes: sent by the busiest host to other hosts.")
+                   "reductions; staging, the busiest copy engine; bridge, the busiest direction of "
+                   "NICs or uplinks. bridge_bytes: sent by the busiest host to other hosts.")
       .def_readonly("total", &Cost::total)
       .def_readonly("island", &Cost::island)
       .def_readonly("staging", &Cost::staging)

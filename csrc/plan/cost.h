@@ -60,7 +60,8 @@ struct CostParameters {
 int64_t duration(__int128 bytes, int64_t bandwidth, int64_t factor = 1, int64_t divisor = 1);
 
 // The predicted cost of a set of plans, replayed over the topology. Ranks of a host share its NICs
-// in each direction, and its cores if there are fewer cores than ranks. The steps of a rank share a
+// in each direction, and its cores if there are fewer cores than ranks. Hosts of a zone share its
+// uplink. The steps of a rank share a
 // core, and its messages take turns. A device has a copy engine in each direction to host memory
 // and to other devices of the host. Beside these engines it does its collectives, copies and
 // reductions one at a time.
@@ -68,7 +69,7 @@ struct Cost {
   int64_t total = 0;         // ns until the last rank is done
   int64_t island = 0;        // ns the busiest rank spends in island steps, copies and reductions
   int64_t staging = 0;       // ns the busiest copy engine is occupied
-  int64_t bridge = 0;        // ns that messages occupy the busiest NIC direction
+  int64_t bridge = 0;        // ns that messages occupy the busiest direction of NICs or uplinks
   int64_t bridge_bytes = 0;  // bytes that the busiest host sends to other hosts
 };
 

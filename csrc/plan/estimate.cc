@@ -211,13 +211,15 @@ std::map<int, Flow> flows_of(const Topology& topology, const StepCost& cost,
 // two.
 std::vector<int64_t> facts_of(const Topology& topology, const StepCost& cost, int host,
                               bool exact) {
-  int64_t rate = cost.rate(host);
-  if (!exact) rate = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(rate)));
+  const auto about = [&](int64_t fact) {
+    return exact ? fact : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(fact)));
+  };
   const Topology::Crowd& crowd = topology.crowd(host);
-  std::vector<int64_t> facts = {rate, topology.processors(host), crowd.ranks, crowd.processors};
+  std::vector<int64_t> facts = {about(cost.rate(host)), topology.processors(host), crowd.ranks,
+                                crowd.processors};
   for (int level = 0; level < std::ssize(topology.zones()); ++level) {
     const Zone& zone = topology.zones()[level][topology.zone_of(level, host)];
-    facts.insert(facts.end(), {zone.uplink, std::ssize(zone.hosts)});
+    facts.insert(facts.end(), {about(zone.uplink), about(std::ssize(zone.hosts))});
   }
   for (int rank : topology.hosts()[host]) {
     const RankInfo& info = topology.rank(rank);
@@ -267,13 +269,21 @@ std::vector<Representative> representatives_of(const Topology& topology, const S
   for (const HostClass& some : classes) {
     hosts.insert({some.first, some.last, some.slowest});
   }
+  // Of zones with a known uplink the root's one, and the last one of those with the least for a
+  // host.
   for (int level = 0; level < std::ssize(topology.zones()); ++level) {
-    std::set<int> zones = {topology.zone_of(level, topology.host_of(spec.root))};
-    for (const HostClass& some : classes) {
-      zones.insert({topology.zone_of(level, some.first), topology.zone_of(level, some.last)});
+    const std::vector<Zone>& zones = topology.zones()[level];
+    const auto for_a_host = [](const Zone& zone) {
+      return zone.uplink > 0 ? zone.uplink / std::ssize(zone.hosts) : INT64_MAX;
+    };
+    const Zone* slowest = &zones[0];
+    for (const Zone& zone : zones) {
+      if (for_a_host(zone) <= for_a_host(*slowest)) slowest = &zone;
     }
-    for (const int zone : zones) {
-      const std::vector<int> sample = sample_of(topology.zones()[level][zone]);
+    for (const Zone* zone :
+         {&zones[topology.zone_of(level, topology.host_of(spec.root))], slowest}) {
+      if (zone->uplink <= 0) continue;
+      const std::vector<int> sample = sample_of(*zone);
       hosts.insert(sample.begin(), sample.end());
     }
   }

@@ -276,7 +276,12 @@ int Topology::level_between(int host, int other) const {
 Topology Topology::without_speeds() const {
   Topology alike = *this;
   for (std::vector<Zone>& zones : alike.zones_) {
-    for (Zone& zone : zones) zone.uplink = 0;
+    for (Zone& zone : zones) {
+      zone.uplink = 0;
+      for (int host : zone.hosts) {
+        for (int rank : hosts_[host]) alike.ranks_[rank].zone = zone.name;
+      }
+    }
   }
   for (RankInfo& info : alike.ranks_) {
     info.cores = size();

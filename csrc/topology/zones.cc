@@ -11,7 +11,8 @@ namespace hetcomm {
 namespace {
 
 constexpr size_t kMostLevels = 4;
-constexpr double kMostBits = 1e15;  // per second
+// Bits per second, as in cluster files.
+constexpr double kLeastBits = 1e6, kMostBits = 1e12;
 
 [[noreturn]] void refuse(const std::vector<RankInfo>& ranks, int rank, const std::string& expected,
                          const std::string& got, const std::string& remedy) {
@@ -24,6 +25,10 @@ constexpr double kMostBits = 1e15;  // per second
 
 std::string quoted(std::string_view text) { return "\"" + std::string(text) + "\""; }
 
+bool all_digits(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), is_digit);
+}
+
 struct Label {
   std::string name;
   int64_t uplink = 0;
@@ -35,21 +40,20 @@ int64_t parse_rate(std::string_view text) {
   for (const auto& [unit, bits] : units) {
     if (!text.ends_with(unit)) continue;
     text.remove_suffix(unit.size());
-    double number = 0;
-    const auto read =
-        std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
-    const bool whole = read.ec == std::errc() && read.ptr == text.data() + text.size();
-    return whole && number > 0 && number * bits <= kMostBits
-               ? static_cast<int64_t>(number * bits / 8)
-               : 0;
+    const size_t point = std::min(text.find('.'), text.size());
+    const bool whole = point == text.size() || all_digits(text.substr(point + 1));
+    if (!all_digits(text.substr(0, point)) || !whole) return 0;
+    const double rate = leading_number(text).value_or(0) * bits;
+    return rate >= kLeastBits && rate <= kMostBits ? static_cast<int64_t>(rate / 8) : 0;
   }
   return 0;
 }
 
 bool is_name(std::string_view text) {
-  return !text.empty() && text.size() <= 63 && std::all_of(text.begin(), text.end(), [](char c) {
-    return is_letter_or_digit(c) || c == '-' || c == '_' || c == '.';
-  });
+  return !text.empty() && text.size() <= 63 && is_letter_or_digit(text[0]) &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           return is_letter_or_digit(c) || c == '-' || c == '_' || c == '.';
+         });
 }
 
 // The zones of a rank, the widest first.
@@ -64,9 +68,11 @@ std::vector<Label> parse(const std::vector<RankInfo>& ranks, int rank) {
     if (at < part.size()) label.uplink = parse_rate(part.substr(at + 1));
     const bool ends = slash + 1 == rest.size();
     if (!is_name(label.name) || ends || (at < part.size() && label.uplink == 0)) {
-      refuse(ranks, rank, "names of zones, the widest first, such as paris@1gbit/rack3",
-             ends ? "a slash at the end" : quoted(part),
-             "use letters, digits, - _ and ., and kbit, mbit or gbit for an uplink");
+      refuse(
+          ranks, rank, "names of zones, the widest first, such as paris@1gbit/rack3",
+          ends ? "a slash at the end" : quoted(part),
+          "begin names with a letter or digit, use these and - _ . only, and rates from 1mbit to "
+          "1000gbit");
     }
     labels.push_back(std::move(label));
     rest.remove_prefix(std::min(slash + 1, rest.size()));

@@ -27,7 +27,8 @@ GPU_VENDORS = tuple(vendors())  # emulated; any other vendor is a label
 _GPU_KEYS = ("copy_rate", "copy_latency", "fault", "direct")
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
-_ZONE = re.compile(r"[A-Za-z0-9._-]{1,63}(/[A-Za-z0-9._-]{1,63}){0,3}")
+_ZONE_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
+_ZONE = re.compile(rf"{_ZONE_NAME}(/{_ZONE_NAME}){{0,3}}")
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)")
 _UNITS = {"kbit": 1_000, "mbit": 1_000_000, "gbit": 1_000_000_000}
 _ORDERS = '"block", "interleaved", "random:SEED" or a list of host names, one per rank'
@@ -81,7 +82,7 @@ class Zone:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Hosts on one switch per NIC index. Raises ClusterError for impossible hosts or orders."""
+    """Hosts on one switch per NIC index and zone. Raises ClusterError for what is impossible."""
 
     hosts: tuple[Host, ...]
     order: str | tuple[str, ...] = "block"

@@ -9,7 +9,7 @@ from .cluster import Cluster
 PRIVATE_DIRECTORY = "/dev/shm/.hetcomm-host"
 SYSFS_ROOT = f"{PRIVATE_DIRECTORY}/sys"
 # An emulated host lacks the machine's interfaces and ports.
-OF_THIS_MACHINE = {"NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX"}
+OF_THIS_MACHINE = {"NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "HETCOMM_ZONE"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,12 +51,17 @@ def note(cluster: Cluster) -> str | None:
         for number, nic in enumerate(host.nics)
         if max(nic.rate_out or 0, nic.rate_in or 0) > FASTEST_SHAPED
     ]
-    fast += [f"the uplink of {z.name}" for z in cluster.zones if (z.uplink or 0) > FASTEST_SHAPED]
+    nics = max(len(host.nics) for host in cluster.hosts)
+    fast += [
+        f"the uplink of {zone.name}"
+        for zone in cluster.zones
+        if (zone.uplink or 0) // nics > FASTEST_SHAPED
+    ]
     if not fast:
         return None
     more = f" and {len(fast) - 8} more" if len(fast) > 8 else ""
     return (
-        f"the kernel shapes rates up to {format_rate(FASTEST_SHAPED)}, so these NICs are as fast "
+        f"the kernel shapes rates up to {format_rate(FASTEST_SHAPED)}, so these links are as fast "
         f"as the machine: {', '.join(fast[:8])}{more}"
     )
 

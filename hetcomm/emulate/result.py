@@ -8,7 +8,8 @@ from .cluster import format_rate
 
 @dataclass(frozen=True, slots=True)
 class LinkUse:
-    """Bytes through one NIC, headers included; rates in bits per second, None for unshaped."""
+    """Bytes through one NIC, or through a zone's uplink, where host is "zone NAME". Headers are
+    included. Rates in bits per second, None for unshaped."""
 
     host: str
     nic: str

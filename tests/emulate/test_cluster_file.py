@@ -69,6 +69,14 @@ def test_zones_load(tmp_path: Path) -> None:
     cluster = load(file)
     assert cluster.zones == (Zone("paris", 10**9), Zone("paris/r1", 2_500_000_000))
     assert [cluster.zone_label(host) for host in (0, 1)] == ["paris@1gbit/r1@2.5gbit", "oslo/r1"]
+    outer = {"HETCOMM_ZONE": "elsewhere"}
+    for hosts, zone in (
+        (cluster.hosts, "paris@1gbit/r1@2.5gbit"),
+        ((Host("a", 1, (Nic(),)),), None),
+    ):
+        described = replace(cluster, hosts=hosts, zones=cluster.zones if zone else ())
+        job = Job(described, ("true",), outer, 1, None, 15.0, None)
+        assert job.environment_of(0).get("HETCOMM_ZONE") == zone
 
 
 def test_hosts_with_gpus_load(tmp_path: Path) -> None:
@@ -291,5 +299,11 @@ def test_the_text_of_a_cluster_loads_as_it_was(
 def test_nics_beyond_the_kernels_rates_are_named() -> None:
     slow, fast = Nic(FASTEST_SHAPED, FASTEST_SHAPED), Nic(FASTEST_SHAPED + 1, None)
     assert note(Cluster((Host("a", 1, (slow, Nic())),))) is None
+    zoned = Cluster(
+        (Host("a", 1, (Nic(), Nic()), zone="z"),), zones=(Zone("z", FASTEST_SHAPED * 2),)
+    )
+    assert note(zoned) is None
+    faster = replace(zoned, zones=(Zone("z", FASTEST_SHAPED * 2 + 2),))
+    assert "the uplink of z" in (note(faster) or "")
     told = note(Cluster((Host("a", 1, (slow,)), Host("b", 1, (slow, fast)))))
     assert told is not None and "as fast as the machine: b eth1" in told

@@ -288,6 +288,7 @@ def targets() -> list[Target]:
         Target("store value", _sealed, _record("store value")),
         Target("profile", _profiles, _text(_core.Profile)),
         Target("selection table", lambda: TABLES, _text(_core.SelectionTable)),
+        Target("zones", _zones, _topology_of_zones),
         Target("codec setting", _codecs, _text(_core.is_lossless)),
         Target("sysfs tree", _sysfs_samples, _probe),
         Target("store request", _requests, _serve("_requests"), (), native=False),
@@ -315,6 +316,15 @@ def _addresses() -> list[bytes]:
 
 def _sealed() -> list[bytes]:
     return [b"hetcomm-sealed-1\n" + bytes(32) + packed(b"rank 1 on host a") + b"value", b"value"]
+
+
+def _zones() -> list[bytes]:
+    return [b"paris@1gbit/rack3@2.5gbit", b"a", b"a/b/c/d@250mbit", b"x@1000gbit"]
+
+
+def _topology_of_zones(data: bytes) -> object:
+    info = _core.RankInfo(host="a", zone=data.decode(errors="replace"))
+    return _core.Topology([info])
 
 
 def _codecs() -> list[bytes]:

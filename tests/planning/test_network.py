@@ -9,6 +9,7 @@ from planned import network
 
 import hetcomm
 from hetcomm import _core
+from hetcomm.emulate import load
 from hetcomm.explain import islands_of, topology_of
 from hetcomm.explain_plan import explanation, planner_of
 from hetcomm.plan import Curve, Curves, Place, PlannedNetwork
@@ -91,6 +92,28 @@ def test_long_collectives_take_the_time_of_their_bytes() -> None:
     seconds = planned().collective("all_reduce", [[0, 2]], 250 << 20)
     assert 2.0 <= seconds / 1.048576 <= 2.4
     assert planned().collective("all_reduce", [[0, 2]], 250 << 20, "bf16") < 0.7 * seconds
+
+
+@pytest.mark.parametrize("groups", [[[0, 1], [2, 3]], [[2, 3], [0, 1]]])
+def test_groups_over_a_zones_uplink_are_priced_apart(groups: list[list[int]]) -> None:
+    """Hosts of 1 Gbit/s, in sites of 3 hosts with 250 Mbit/s. In any order of questions."""
+    sites = load(Path(__file__).parents[2] / "examples/clusters/two-sites.toml")
+    for order in (groups, groups[::-1]):
+        mine = PlannedNetwork(topology_of(sites))
+        seconds = {}
+        for group in order:
+            seconds[group[1] - group[0], group[0]] = mine.collective("all_reduce", [group], 1 << 23)
+        assert seconds[1, 0] == pytest.approx(seconds[1, 2] / 4, rel=0.01)
+        assert mine.collective("all_reduce", groups, 1 << 23) == seconds[1, 2]
+        assert mine.transfer([(2, 3)], 1 << 23) == pytest.approx(seconds[1, 2], rel=0.01)
+
+
+def test_groups_share_the_uplink_of_a_zone() -> None:
+    sites = load(Path(__file__).parents[2] / "examples/clusters/two-sites.toml")
+    mine = PlannedNetwork(topology_of(sites))
+    one = mine.collective("all_reduce", [[0, 3]], 1 << 23)
+    three = mine.collective("all_reduce", [[0, 3], [1, 4], [2, 5]], 1 << 23)
+    assert three == pytest.approx(3 * one, rel=0.01)
 
 
 def test_groups_of_plans_share_nics() -> None:

@@ -22,7 +22,7 @@ std::string one_island(const Topology& topology, const Spec& spec);
 std::string at_least_two_islands(const Topology& topology, const Spec& spec);
 std::string at_least_three_islands(const Topology& topology, const Spec& spec);
 std::string power_of_two(const Topology& topology, const Spec& spec);   // and at least three
-std::string several_zones(const Topology& topology, const Spec& spec);  // and islands in one each
+std::string several_zones(const Topology& topology, const Spec& spec);  // no island spans two
 
 // The all_reduce of `source` into `target`, the same ranges on every rank, by direct exchange or by
 // recursive doubling.

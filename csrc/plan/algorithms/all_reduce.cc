@@ -245,8 +245,8 @@ void hierarchical_nested(PlanBuilder& builder) {
   const ZoneTree tree = zone_tree(builder.topology());
   const Dtype dtype = builder.spec().dtype;
   const ZoneExchanges one(tree, kWhole, dtype);
-  const Chunks chunks(builder, builder.spec().count, one.most_parties(), one.most_scratch(),
-                      kWhole);
+  const Chunks chunks(builder, builder.spec().count, one.messages_per_whole(kWhole),
+                      one.most_scratch(), kWhole);
   std::map<int64_t, ZoneExchanges> known;  // by elements of a segment
   const auto combine_of = [&](int cut, const Segment& segment) -> Combine {
     const ZoneExchanges& exchanges =

@@ -9,6 +9,9 @@
 namespace hetcomm {
 namespace {
 
+// In a zone with the most islands a part has so many grains.
+constexpr int64_t kCuts = 4;
+
 int64_t begin_of(const Range& range) {
   return range.offset / static_cast<int64_t>(size_of(range.dtype));
 }
@@ -31,18 +34,33 @@ ZoneTree zone_tree(const Topology& topology, const std::vector<int64_t>& uplinks
     }
     for (const auto& [zone, inside] : members) {
       ZoneTree& child = tree.children.emplace_back(zone_tree(topology, uplinks, level + 1, inside));
-      const int64_t own = topology.zones()[level][zone].uplink / 1'000'000;
-      if (own > 0) child.uplink = std::min(child.uplink, own);
+      const int64_t own = topology.zones()[level][zone].uplink;
+      if (own > 0) child.uplink = std::min(child.uplink, std::max<int64_t>(1, own / 1'000'000));
     }
   }
   for (const ZoneTree& child : tree.children) tree.uplink += child.uplink;
   return tree;
 }
 
-int depth_of(const ZoneTree& tree) {
-  int depth = 0;
-  for (const ZoneTree& child : tree.children) depth = std::max(depth, depth_of(child));
-  return depth + (tree.children.size() > 1);
+// Exchanges on the way from an island to the whole cluster.
+int height_of(const ZoneTree& tree) {
+  int height = 0;
+  for (const ZoneTree& child : tree.children) height = std::max(height, height_of(child));
+  return height + (tree.children.size() > 1);
+}
+
+void add_widest(const ZoneTree& tree, std::vector<size_t>& widest) {
+  for (const ZoneTree& child : tree.children) add_widest(child, widest);
+  if (tree.children.size() < 2) return;
+  size_t& most = widest[height_of(tree) - 1];
+  most = std::max(most, tree.children.size());
+}
+
+// The most parties of an exchange, by height.
+std::vector<size_t> widest(const ZoneTree& tree) {
+  std::vector<size_t> widest(height_of(tree));
+  add_widest(tree, widest);
+  return widest;
 }
 
 }  // namespace
@@ -54,7 +72,27 @@ ZoneTree zone_tree(const Topology& topology) {
 }
 
 ZoneExchanges::ZoneExchanges(const ZoneTree& tree, int64_t count, Dtype dtype) {
+  const int64_t line = kCacheLine / static_cast<int64_t>(size_of(dtype));
+  int64_t grain = count;
+  for (const size_t children : widest(tree)) {
+    grain = std::max(line, grain / (kCuts * static_cast<int64_t>(children)) / line * line);
+    grains_.push_back(grain);
+  }
   add(tree, {Space::output, 0, count, dtype}, true);
+}
+
+// Part `index` of an exchange's range, by shares. Inside zones parts begin and end at whole grains,
+// so that zones of unlike sizes have few cuts in all.
+Range ZoneExchanges::part_of(const Range& range, const std::vector<int64_t>& shares, size_t index,
+                             int64_t grain) {
+  const int64_t first = begin_of(range);
+  const auto cut = [&](size_t at) {
+    const Range before = shares_of(range, 0, shares[at], shares.back());
+    if (grain == 0 || shares[at] == 0 || shares[at] == shares.back()) return before.count;
+    const int64_t whole = (first + before.count + grain / 2) / grain * grain - first;
+    return std::clamp<int64_t>(whole, 0, range.count);
+  };
+  return range.part(cut(index), cut(index + 1) - cut(index));
 }
 
 // Returns the sums that the zone has, in the order of their ranges.
@@ -62,6 +100,7 @@ std::vector<ZoneExchanges::Sum> ZoneExchanges::add(const ZoneTree& zone, const R
                                                    bool outermost) {
   if (zone.island >= 0) return {{segment, zone.island, false}};
   const bool only = zone.children.size() == 1;
+  const int height = height_of(zone) - 1;
   std::vector<std::vector<Sum>> sums;  // by child
   std::vector<int64_t> uplinks, cuts = {segment.count};
   for (const ZoneTree& child : zone.children) {
@@ -86,9 +125,8 @@ std::vector<ZoneExchanges::Sum> ZoneExchanges::add(const ZoneTree& zone, const R
       const Sum& sum = own[next[child]];
       int64_t& scratch = scratch_[sum.island];
       exchange.parties.push_back({sum.island, sum.summed, scratch});
-      const Range part =
-          direct ? exchange.range
-                 : shares_of(exchange.range, shares[child], shares[child + 1], shares.back());
+      const int64_t grain = outermost ? 0 : grains_[height];
+      const Range part = direct ? exchange.range : part_of(exchange.range, shares, child, grain);
       scratch += (std::ssize(sums) - 1) * slot_of(part);
       if (!direct) exchange.parts.push_back(part);
       if (part.count > 0) totals.push_back({part, sum.island, true});
@@ -109,10 +147,15 @@ int64_t ZoneExchanges::most_scratch() const {
   return most;
 }
 
-int ZoneExchanges::most_parties() const {
-  int most = 1;
-  for (const ZoneExchange& exchange : exchanges_) most = std::max(most, exchange.number());
-  return most;
+int64_t ZoneExchanges::messages_per_whole(int64_t count) const {
+  int64_t messages = 0, elements = 0;
+  for (const ZoneExchange& exchange : exchanges_) {
+    for (int party = 0; party < exchange.number(); ++party) {
+      messages += exchange.number() - 1;
+      elements += (exchange.number() - 1) * exchange.part(party).count;
+    }
+  }
+  return elements == 0 ? 1 : std::max<int64_t>(1, count * messages / elements);
 }
 
 void ZoneExchanges::combine(PlanBuilder& builder, const std::vector<int>& owners,
@@ -203,7 +246,7 @@ Hops exchange_hops(const Topology& topology) {
   const ZoneTree tree = zone_tree(topology);
   const ZoneTree* outermost = &tree;
   while (outermost->children.size() == 1) outermost = &outermost->children[0];
-  const int hops = 2 * depth_of(tree) - (outermost->children.size() == 2);
+  const int hops = 2 * height_of(tree) - (outermost->children.size() == 2);
   return {hops, hops};
 }
 

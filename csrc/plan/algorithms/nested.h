@@ -41,7 +41,8 @@ class ZoneExchanges {
   // Elements of scratch of the island's owner.
   int64_t scratch(int island) const;
   int64_t most_scratch() const;
-  int most_parties() const;
+  // Messages of a mean size that would have `count` elements together.
+  int64_t messages_per_whole(int64_t count) const;
   // `source`, `target`: the segment. A party has its island's sum in either; the total is for the
   // target, at every owner. `scratch`: by island.
   void combine(PlanBuilder& builder, const std::vector<int>& owners, const Range& source,
@@ -55,6 +56,10 @@ class ZoneExchanges {
   };
   std::vector<Sum> add(const ZoneTree& zone, const Range& segment, bool outermost);
 
+  static Range part_of(const Range& range, const std::vector<int64_t>& shares, size_t index,
+                       int64_t grain);
+
+  std::vector<int64_t> grains_;  // elements, by height
   std::vector<ZoneExchange> exchanges_;
   std::map<int, int64_t> scratch_;  // by island
 };

@@ -56,6 +56,11 @@ Routes Routes::by_zone(const Topology& topology) {
     }
   }
   for (int level = 0; level < routes.levels(); ++level) {
+    std::vector<size_t> ranks(topology.zones()[level].size());  // so far, by zone
+    routes.turns_.emplace_back();
+    for (int rank = 0; rank < topology.size(); ++rank) {
+      routes.turns_.back().push_back(ranks[topology.zone_of(level, topology.host_of(rank))]++);
+    }
     for (int island = 0; island < routes.islands(); ++island) {
       routes.members_[level][routes.zone_of(level, island)].push_back(island);
     }
@@ -63,10 +68,10 @@ Routes Routes::by_zone(const Topology& topology) {
   return routes;
 }
 
-// The island by which a segment enters a zone.
+// The island by which a segment enters a zone. Islands take turns at the blocks of any other zone.
 int Routes::entry(int level, int zone, const Segment& segment) const {
   const std::vector<int>& members = members_[level][zone];
-  return members[segment.number % members.size()];
+  return members[(turns_[level][segment.block_of] + segment.part) % members.size()];
 }
 
 Routes::Place Routes::place_of(const Segment& segment, int island) const {
@@ -147,7 +152,7 @@ bool Routes::passes_on(const Segment& segment, int island) const {
   return topology_->island_of(segment.block_of) != island && !children(segment, island).empty();
 }
 
-int64_t Routes::kept_blocks(int island) const {
+int64_t Routes::kept_blocks(int island, bool sums) const {
   int64_t blocks = 0;
   for (int other = 0; other < std::ssize(relays_); ++other) {
     if (relays_[other] == island) {
@@ -155,7 +160,7 @@ int64_t Routes::kept_blocks(int island) const {
     }
   }
   // An island is the entry of a part of the blocks, and then keeps a sum of each other part.
-  return blocks + levels() * topology_->size();
+  return blocks + (sums ? levels() * topology_->size() : 0);
 }
 
 }  // namespace hetcomm

@@ -33,7 +33,7 @@ class Routes {
   bool passes_on(const Segment& segment, int island) const;
   // The number of blocks of which an island keeps others' sums at a time, before its members share
   // this work.
-  int64_t kept_blocks(int island) const;
+  int64_t kept_blocks(int island, bool sums) const;
   bool relays() const { return !relays_.empty(); }
 
  private:
@@ -54,6 +54,7 @@ class Routes {
   const Topology* topology_;
   std::vector<int> relays_;                             // by island; -1: sends its blocks itself
   std::vector<std::vector<std::vector<int>>> members_;  // islands by level and zone
+  std::vector<std::vector<size_t>> turns_;              // by level and rank: its number in its zone
   std::vector<std::vector<std::vector<int>>> inner_;    // zones of the next level, likewise
 };
 

@@ -9,8 +9,8 @@
 namespace hetcomm {
 namespace {
 
-// The least size of a chunk: latency then stays small beside transfer time. Where the slowest uplink
-// needs more than this time for it, chunks are smaller, because nothing overlaps the first one.
+// The least size of a chunk: latency then stays small beside transfer time. Where the slowest
+// uplink needs longer for it, chunks are smaller, because nothing overlaps the first one.
 constexpr int64_t kChunkBytes = 512 << 10;
 constexpr int64_t kChunkMicroseconds = 4200;
 constexpr int64_t kLeastChunkBytes = 64 << 10;
@@ -219,8 +219,8 @@ std::vector<Segment> block_segments(const Topology& topology, int64_t count, Dty
     }
     keep_unique(cuts);
     for (size_t i = 0; i + 1 < cuts.size(); ++i) {
-      const int number = static_cast<int>(found.size());
-      Segment segment{rank * count + cuts[i], cuts[i + 1] - cuts[i], {}, rank, number};
+      const int part = static_cast<int>(i);
+      Segment segment{rank * count + cuts[i], cuts[i + 1] - cuts[i], {}, rank, part};
       for (int island = 0; island < islands; ++island) {
         segment.owners.push_back(
             island == own_island
@@ -259,7 +259,8 @@ int block_chunks(const PlanBuilder& builder, size_t segments, const Routes& rout
     const auto share = [&](int64_t all) { return largest_shard(topology, members, all); };
     // Its own block from the other islands, and its share of the foreign blocks: their sums in its
     // island, and what it encodes.
-    const int64_t kept = islands + share(routes.kept_blocks(island)) +
+    const int64_t kept = islands +
+                         share(routes.kept_blocks(island, has_reduction(spec.collective))) +
                          share(topology.size() - size) * ((size > 1) + builder.lossy());
     blocks = std::max(blocks, kept);
   }

@@ -18,7 +18,7 @@ struct Segment {
   std::vector<int> owners;  // ranks, by island
   // Of block_segments():
   int block_of = -1;  // the rank of its block
-  int number = -1;    // among all segments
+  int part = -1;      // number in its block
 };
 
 // A buffer of `count` elements as chunks, so that wire and islands work at once. Chunks are

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetcomm import _core
+from hetcomm.emulate.cluster import SLOWEST
 from hetcomm.explain_plan import planner_of
 from hetcomm.plan.layout import LEVELS
 from hetcomm.plan.prediction.links import links_of
@@ -203,11 +204,12 @@ class Curves:
 
 class _Priced(NamedTuple):
     """The ranks that stand for a group, what distinguishes them, the groups that share a host's
-    NICs, and the ratio of the prices."""
+    NICs, those that share an uplink of a zone, and the ratio of the prices."""
 
     group: tuple[int, ...]
     key: tuple[object, ...]
     sharing: int
+    of_zone: int
     factor: float
 
 
@@ -247,6 +249,14 @@ class PlannedNetwork:
             descriptions.setdefault(_describe(info), len(descriptions)) for info in infos
         ]
         self._known: dict[tuple[tuple[int, ...], ...], list[_Priced]] = {}
+        # By host: its zones of all levels.
+        self._zones: list[list[tuple[int, int]]] = [[] for _ in topology.hosts]
+        self._uplinks: dict[tuple[int, int], int] = {}
+        for level, zones in enumerate(topology.zones):
+            for number, zone in enumerate(zones):
+                self._uplinks[level, number] = zone.uplink
+                for host in zone.hosts:
+                    self._zones[host].append((level, number))
 
     @property
     def ranks(self) -> int:
@@ -290,18 +300,55 @@ class PlannedNetwork:
         """One of each kind of group: equal shapes with equal shares of NICs cost the same."""
         hosts = [{self._hosts[rank] for rank in group} for group in groups]
         crossing = Counter(host for each in hosts if len(each) > 1 for host in each)
+        zones = [self._crossed(each) for each in hosts]
+        leaving = Counter(zone for each in zones for zone in each)
         found: dict[tuple[object, ...], _Priced] = {}
-        for group, each in zip(groups, hosts, strict=True):
+        for group, each, crossed in zip(groups, hosts, zones, strict=True):
             sharing = max((crossing.get(host, 1) for host in each), default=1)
+            of_zone = max((leaving[zone] for zone in crossed), default=1)
             chosen = tuple(self._chosen(group))
             factor = (1 - 1 / len(group)) / (1 - 1 / len(chosen))
             # Hosts by their first rank, in group order.
             first: dict[int, int] = {}
             shape = tuple(first.setdefault(self._hosts[rank], len(first)) for rank in chosen)
-            key = (shape, tuple(self._kinds[rank] for rank in chosen), sharing)
+            key = (
+                shape,
+                tuple(self._kinds[rank] for rank in chosen),
+                self._shape_of_zones(chosen),
+                sharing,
+                of_zone,
+            )
             if key not in found or found[key].factor < factor:
-                found[key] = _Priced(chosen, key, sharing, factor)
+                found[key] = _Priced(chosen, key, sharing, of_zone, factor)
         return list(found.values())
+
+    def _crossed(self, hosts: set[int]) -> set[tuple[int, int]]:
+        """The zones with an uplink that messages between the hosts leave."""
+        every = [set(self._zones[host]) for host in hosts]
+        around = set.intersection(*every) if every else set()
+        return {zone for zone in set().union(*every) - around if self._uplinks[zone] > 0}
+
+    def _shape_of_zones(self, ranks: Sequence[int]) -> tuple[object, ...]:
+        """By rank: its zones, numbered in the order of the ranks, and their uplinks."""
+        first: dict[tuple[int, int], int] = {}
+        return tuple(
+            tuple(
+                (first.setdefault(zone, len(first)), self._uplinks[zone])
+                for zone in self._zones[self._hosts[rank]]
+            )
+            for rank in ranks
+        )
+
+    def _zone_of(self, rank: int, sharing: int) -> str:
+        """The label of a rank's host, where so many groups share each uplink."""
+        parts = []
+        for level, number in self._zones[self._hosts[rank]]:
+            zone = self.topology.zones[level][number]
+            bits = max(SLOWEST, zone.uplink * 8 // sharing)
+            parts.append(
+                zone.name.rpartition("/")[2] + (f"@{bits // 1000}kbit" if zone.uplink else "")
+            )
+        return "/".join(parts)
 
     def _chosen(self, group: tuple[int, ...]) -> Sequence[int]:
         """The group's ranks on evenly chosen hosts, and on few of each host, LARGEST at most."""
@@ -334,15 +381,15 @@ class PlannedNetwork:
     def _exact(self, name: str, priced: _Priced, size: int, codec: str) -> float:
         key = (name, size, codec, *priced.key)
         if key not in self._prices:
-            self._prices[key] = self._predicted(name, priced.group, size, codec, priced.sharing)
+            self._prices[key] = self._predicted(name, priced, size, codec)
         return self._prices[key] * priced.factor
 
-    def _predicted(
-        self, name: str, group: Sequence[int], size: int, codec: str, sharing: int
-    ) -> float:
+    def _predicted(self, name: str, priced: _Priced, size: int, codec: str) -> float:
+        group, sharing = priced.group, priced.sharing
         infos = [self.topology.rank(rank) for rank in group]
         whole = _core.Topology(infos)
-        for info in infos:
+        for rank, info in zip(group, infos, strict=True):
+            info.zone = self._zone_of(rank, priced.of_zone)
             nics = info.nics
             for nic in nics:
                 nic.bandwidth = max(1, nic.bandwidth // sharing)
