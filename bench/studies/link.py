@@ -1,8 +1,8 @@
-"""Rates of plain TCP between the first two hosts of an emulated cluster: link.py RESULT RATE...
+"""Rates of plain TCP between the first two hosts of a cluster: link.py RESULT ADDRESS=RATE...
 
-Every rank runs it; one rank of each of the two hosts measures. For each NIC (RATE in bits per
-second, 0 if it is not shaped): bytes per second of each direction while both are busy. Then the
-round trip of 8 bytes between ends that poll.
+Every rank runs it; one rank of each of the two hosts measures. For each NIC of the first host (its
+address, and its rate in bits per second, 0 if it is not shaped): bytes per second of each direction
+while both are busy. Then the round trip of 8 bytes between ends that poll.
 """
 
 from __future__ import annotations
@@ -16,23 +16,21 @@ import threading
 import time
 from pathlib import Path
 
-from hetcomm.emulate.cluster import address
-
 PORT, BOUND, SECONDS, FASTEST = 29700, 30.0, 0.2, 8e9
 CHUNK, TURNS, ROUNDS = 256 << 10, 4, 1000
 
 
-def connect(host: int, nic: int) -> socket.socket:
+def connect(host: int, address: str) -> socket.socket:
     """Host 0 listens."""
     if host == 0:
-        with socket.create_server((address(0, nic), PORT + nic)) as server:
+        with socket.create_server((address, PORT)) as server:
             server.settimeout(BOUND)
             connection, _ = server.accept()
     else:
         deadline = time.monotonic() + BOUND
         while True:
             try:
-                connection = socket.create_connection((address(0, nic), PORT + nic), BOUND)
+                connection = socket.create_connection((address, PORT), BOUND)
                 break
             except ConnectionRefusedError:
                 if time.monotonic() > deadline:
@@ -100,17 +98,18 @@ def round_trip_of(connection: socket.socket, first: bool) -> float:
     return statistics.median(seconds)
 
 
-def main(result: Path, rates: list[int]) -> None:
+def main(result: Path, nics: list[str]) -> None:
     host = int(os.environ["GROUP_RANK"])
     if host > 1 or os.environ["LOCAL_RANK"] != "0":
         return
     found = []
-    for nic, rate in enumerate(rates):
-        with connect(host, nic) as connection:
-            total = int((rate or FASTEST) / 8 * SECONDS)
+    for nic in nics:
+        address, _, rate = nic.partition("=")
+        with connect(host, address) as connection:
+            total = int((int(rate) or FASTEST) / 8 * SECONDS)
             rates_seen = [rate_of(connection, total) for _ in range(TURNS)]
             found.append(statistics.median(rates_seen[1:]))  # the window opens in the first one
-    with connect(host, 0) as connection:
+    with connect(host, nics[0].partition("=")[0]) as connection:
         round_trip = round_trip_of(connection, host == 0)
     if host == 0:
         content = {"bytes_per_second": found, "round_trip": round_trip}
@@ -118,4 +117,4 @@ def main(result: Path, rates: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), [int(rate) for rate in sys.argv[2:]])
+    main(Path(sys.argv[1]), sys.argv[2:])

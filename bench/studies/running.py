@@ -143,9 +143,12 @@ def on_cluster(layout: Layout, module: str, *words: str) -> dict[str, Any]:
 
 def link(layout: Layout) -> dict[str, Any] | None:
     """The measurements of link.py; None on one host."""
-    if layout.cluster() is None:
+    cluster = layout.cluster()
+    if cluster is None:
         return None
-    return on_cluster(layout, "studies.link", *(str(rate or 0) for rate in layout.rates_by_host[0]))
+    rates = enumerate(layout.rates_by_host[0])
+    words = (f"{cluster.address(0, nic)}={rate or 0}" for nic, rate in rates)
+    return on_cluster(layout, "studies.link", *words)
 
 
 def _better(before: dict[str, Any] | None, after: dict[str, Any] | None) -> dict[str, Any] | None:
