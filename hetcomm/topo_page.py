@@ -205,11 +205,11 @@ def _alike(info: _core.RankInfo) -> _core.RankInfo:
 
 
 def _kind_of_host(topology: _core.Topology, members: list[int]) -> Hashable:
-    """Equal for members of hosts that differ in names and addresses alone."""
+    """Equal for members of hosts that differ in names, addresses and zones alone."""
     kinds = []
     for member in members:
         info = _alike(topology.rank(member))
-        info.host = info.host_name = ""
+        info.host = info.host_name = info.machine = info.zone = ""
         info.nics = [_unnamed(nic) for nic in info.nics]
         kinds.append((_core.serialize(info), topology.uplink(member)))
     return topology.host_bandwidth(topology.host_of(members[0])), *kinds

@@ -6,7 +6,7 @@ namespace hetcomm {
 namespace {
 
 // Raise it when ranks of different builds can no longer work together.
-constexpr uint64_t kProtocol = 19;
+constexpr uint64_t kProtocol = 20;
 
 }  // namespace
 

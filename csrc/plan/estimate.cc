@@ -42,16 +42,15 @@ struct Flow {
 // ns of the steps of one rank for the first chunk.
 struct RankLoad {
   std::array<int64_t, StepCost::kParts> parts{};
-  int64_t once = 0;                 // island steps beside the chunks: no message depends on them
-  int64_t island = 0;               // island steps, copies and reductions, without `once`
-  int64_t alone = 0;                // steps of the rank alone
-  int64_t kernel_latency = 0;       // of its slowest step in device memory
-  int64_t copy_latency = 0;         // of its slowest copy between device memory and staging
-  std::map<int, Flow> flows;        // by uplink; `parts` have the island steps, too
-  int64_t sends = 0, receives = 0;  // to issue its messages with other hosts
-  int64_t gap = 0;                  // of these messages, the longest between two
-  int64_t link_latency = 0;         // of its slowest message
-  int64_t message_bytes = 0;        // of its longest message with another host
+  int64_t once = 0;            // island steps beside the chunks: no message depends on them
+  int64_t island = 0;          // island steps, copies and reductions, without `once`
+  int64_t alone = 0;           // steps of the rank alone
+  int64_t kernel_latency = 0;  // of its slowest step in device memory
+  int64_t copy_latency = 0;    // of its slowest copy between device memory and staging
+  std::map<int, Flow> flows;   // by uplink; `parts` have the island steps, too
+  int64_t issue = 0;           // its messages with other hosts
+  int64_t link_latency = 0;    // of its slowest message
+  int64_t message_bytes = 0;   // of its longest message with another host
   int64_t bytes_out = 0;
 
   RankLoad(const Topology& topology, const StepCost& cost, const Plan& plan, bool chunked) {
@@ -82,10 +81,7 @@ struct RankLoad {
 
   // ns of all parts, one after the other.
   int64_t serial() const { return std::accumulate(parts.begin(), parts.end(), int64_t{0}); }
-  int64_t issue() const { return sends + receives; }
-  int64_t busiest() const {
-    return std::max(issue(), *std::max_element(parts.begin(), parts.end()));
-  }
+  int64_t busiest() const { return std::max(issue, *std::max_element(parts.begin(), parts.end())); }
 
  private:
   void add_island(bool of_chunk, StepCost::Part part, int64_t length) {
@@ -101,9 +97,7 @@ struct RankLoad {
     const bool is_send = step.kind->sends;
     const StepCost::Message message = cost.message(step, rank);
     if (message.between_hosts) {
-      const int64_t issued = cost.gap(rank, step.peer);
-      gap = std::max(gap, issued);
-      (is_send ? sends : receives) += issued;
+      issue += cost.gap(rank, step.peer);
       cost.each_uplink(topology.host_of(rank), topology.host_of(step.peer), [&](int uplink) {
         Flow& flow = flows[uplink];
         (is_send ? flow.out : flow.in) += cost.at_uplink(uplink, message.bytes);
@@ -135,18 +129,17 @@ struct HostTraffic {
   std::map<int, Flow> flows;  // by uplink
   int64_t bytes_out = 0;
   int64_t issue = 0;  // of the messages of its busiest rank
-  int64_t gap = 0, link_latency = 0, kernel_latency = 0, copy_latency = 0;
+  int64_t link_latency = 0, kernel_latency = 0, copy_latency = 0;
   int64_t ranks = 0;  // with messages
 
   void add(const RankLoad& load, int64_t number) {
     for (const auto& [uplink, flow] : load.flows) flows[uplink].add(flow, number);
     bytes_out += number * load.bytes_out;
-    issue = std::max(issue, load.issue());
-    gap = std::max(gap, load.gap);
+    issue = std::max(issue, load.issue);
     link_latency = std::max(link_latency, load.link_latency);
     kernel_latency = std::max(kernel_latency, load.kernel_latency);
     copy_latency = std::max(copy_latency, load.copy_latency);
-    if (load.issue() > 0) ranks += number;
+    if (load.issue > 0) ranks += number;
   }
   int64_t nics() const {
     const auto own = flows.find(host);
@@ -269,19 +262,25 @@ std::vector<Representative> representatives_of(const Topology& topology, const S
   for (const HostClass& some : classes) {
     hosts.insert({some.first, some.last, some.slowest});
   }
-  // Of zones with a known uplink the root's one, and the last one of those with the least for a
-  // host.
+  // The zones with known uplinks that may be the slowest, and the root's one, have samples. Of
+  // equal zones the last one counts, so that it is another one than the root's.
   for (int level = 0; level < std::ssize(topology.zones()); ++level) {
     const std::vector<Zone>& zones = topology.zones()[level];
-    const auto for_a_host = [](const Zone& zone) {
-      return zone.uplink > 0 ? zone.uplink / std::ssize(zone.hosts) : INT64_MAX;
+    const auto uplink_of = [](const Zone& zone) {
+      return zone.uplink > 0 ? zone.uplink : INT64_MAX;
     };
-    const Zone* slowest = &zones[0];
-    for (const Zone& zone : zones) {
-      if (for_a_host(zone) <= for_a_host(*slowest)) slowest = &zone;
-    }
-    for (const Zone* zone :
-         {&zones[topology.zone_of(level, topology.host_of(spec.root))], slowest}) {
+    const auto slowest = [&](const auto& rate) {
+      const Zone* least = &zones[0];
+      for (const Zone& zone : zones) {
+        if (rate(zone) <= rate(*least)) least = &zone;
+      }
+      return least;
+    };
+    const auto for_a_host = [&](const Zone& zone) {
+      return uplink_of(zone) / std::ssize(zone.hosts);
+    };
+    const Zone* const around_root = &zones[topology.zone_of(level, topology.host_of(spec.root))];
+    for (const Zone* zone : {around_root, slowest(uplink_of), slowest(for_a_host)}) {
       if (zone->uplink <= 0) continue;
       const std::vector<int> sample = sample_of(*zone);
       hosts.insert(sample.begin(), sample.end());

@@ -14,7 +14,8 @@ namespace {
 // Programs with ever new sizes must not grow without bound.
 constexpr size_t kMostPlans = 1024;
 constexpr size_t kMostPlanBytes = 64 << 20;
-// Prices that differ by at most one part of so many are taken as equal.
+// Prices that differ by at most one part of so many are taken as equal. With equal prices a ring
+// took 239 ms, halving 252 ms and scatter 249 to 281 ms (16 MiB, 8 emulated hosts of 1 Gbit/s).
 constexpr int64_t kAlike = 200;
 
 std::string names_for(Collective collective) {
@@ -305,6 +306,7 @@ Planner::Choice Planner::choose(const Spec& spec) const {
         return candidate.rejected.empty() &&
                candidate.cost.total - ranked[0]->cost.total <= ranked[0]->cost.total / kAlike;
       });
+  const bool alike = &*preferred != ranked[0];
   std::stable_partition(ranked.begin(), ranked.end(),
                         [&](const Candidate* each) { return each == &*preferred; });
   choice.algorithm = ranked[0]->algorithm;
@@ -313,6 +315,7 @@ Planner::Choice Planner::choose(const Spec& spec) const {
   choice.why += ranked.size() == 1 ? "no other applies"
                                    : "next is " + std::string(ranked[1]->algorithm->name) +
                                          " with " + in_seconds(ranked[1]->cost);
+  if (alike) choice.why += ", which counts as equal";
   return choice;
 }
 

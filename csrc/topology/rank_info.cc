@@ -35,7 +35,7 @@ Memory memory_from_name(const std::string& text) {
 }
 
 // Lines of tab-separated fields; backslash, tab, newline and other control characters are escaped.
-constexpr const char* heading = "hetcomm rank 7";
+constexpr const char* heading = "hetcomm rank 8";
 
 std::string quoted(const std::string& text) { return std::string("\"").append(text) + '"'; }
 

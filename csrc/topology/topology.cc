@@ -288,7 +288,12 @@ Topology Topology::without_speeds() const {
     info.processors.clear();
   }
   std::fill(alike.processors_.begin(), alike.processors_.end(), size());
-  for (Crowd& crowd : alike.crowds_) crowd.processors = size();
+  for (RankInfo& info : alike.ranks_) info.machine.clear();
+  alike.crowds_.clear();
+  for (size_t host = 0; host < hosts_.size(); ++host) {
+    alike.crowd_of_[host] = static_cast<int>(host);
+    alike.crowds_.push_back({static_cast<int>(hosts_[host].size()), size()});
+  }
   std::fill(alike.host_bandwidth_.begin(), alike.host_bandwidth_.end(), 0);
   return alike;
 }

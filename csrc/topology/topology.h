@@ -40,7 +40,7 @@ struct Nic {
 struct RankInfo {
   std::string host;       // identity of the memory system, see host_identity()
   std::string host_name;  // for people
-  std::string machine;    // whose processors the host has; empty: its own. Containers share one
+  std::string machine;    // with the host's processors: its boot id; empty: the host has its own
   std::string vendor = "cpu";
   int cores = 1;                // processors this rank may run on
   std::vector<int> processors;  // their numbers, ascending; empty: any of its host

@@ -34,7 +34,7 @@ struct Label {
   int64_t uplink = 0;
 };
 
-// "1gbit", "2.5gbit", "250mbit" or "64kbit" in bytes per second; 0 if the text is none of these.
+// "1gbit", "2.5gbit", "250mbit" or "1500kbit" in bytes per second; 0 for other texts and rates.
 int64_t parse_rate(std::string_view text) {
   const std::pair<std::string_view, double> units[] = {{"kbit", 1e3}, {"mbit", 1e6}, {"gbit", 1e9}};
   for (const auto& [unit, bits] : units) {

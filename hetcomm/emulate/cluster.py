@@ -82,7 +82,8 @@ class Zone:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Hosts on one switch per NIC index and zone. Raises ClusterError for what is impossible."""
+    """Hosts on one switch per NIC index and zone. Raises ClusterError for impossible
+    hosts, zones or orders."""
 
     hosts: tuple[Host, ...]
     order: str | tuple[str, ...] = "block"

@@ -162,8 +162,8 @@ def test_many_islands_and_hosts_of_a_kind_share_a_branch() -> None:
         nic = Nic(name="eth0", fabric=Fabric.ethernet, bandwidth=125_000_000,
                   address=f"198.18.0.{host}", subnet="198.18.0.0/24")  # fmt: skip
         memory = _core.Memory.host if vendor == "cpu" else _core.Memory.device
-        return RankInfo(host=str(host), host_name=f"h{host}", vendor=vendor, cores=cores,
-                        memory=memory, nics=[nic])  # fmt: skip
+        return RankInfo(host=str(host), host_name=f"h{host}", machine=f"m{host}", vendor=vendor,
+                        cores=cores, memory=memory, nics=[nic], zone=f"r{host // 4}")  # fmt: skip
 
     cpus = [rank(host, "cpu", 1 if host < 10 else 2) for host in range(16)]
     gpus = [rank(host, "nvidia", 1 if host < 30 else 3) for host in range(20, 40)]

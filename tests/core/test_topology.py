@@ -78,7 +78,7 @@ def test_separators_and_control_characters_are_escaped() -> None:
     assert _core.parse_rank_info(text).host == info.host
 
 
-HEAD = "hetcomm rank 7\n"
+HEAD = "hetcomm rank 8\n"
 FACTS = HEAD + "host\ta\nhost_name\ta\nmachine\tm\nvendor\tcpu\ncores\t1\nprocessors\t0\n"
 FACTS += "memory\thost\ndirect_bytes\t0\nkernels\t0\ndevice\t\n"
 FACTS += "ccl\t\nfloat8\t0\nrails\t0\nisland\t\nzone\t\n"
@@ -87,8 +87,8 @@ FACTS += "ccl\t\nfloat8\t0\nrails\t0\nisland\t\nzone\t\n"
 @pytest.mark.parametrize(
     ("text", "line", "expected"),
     [
-        ("", 0, "hetcomm rank 7"),
-        ("hetcomm rank 6\n", 1, "hetcomm rank 7"),
+        ("", 0, "hetcomm rank 8"),
+        ("hetcomm rank 7\n", 1, "hetcomm rank 8"),
         (HEAD + "host\ta\n", 2, "ccl"),
         (HEAD + "cores\tmany\n", 2, "an integer"),
         (HEAD + "cores\t99999999999\n", 2, "an integer"),

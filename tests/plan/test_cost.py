@@ -183,8 +183,8 @@ def test_hosts_of_one_machine_share_its_processors() -> None:
 
 
 def test_ranks_issue_their_messages_at_the_same_time() -> None:
-    """Rank 0 sends a long and a short message to each of two others, in turn. No receiver has all
-    of its messages before the other one has its first."""
+    """Rank 0 sends two messages to each of two ranks, in turn. No receiver has both of its messages
+    before the other one has its first."""
     topology = topology_of([1, 1, 1])
     plans = messages(topology, [(0, 1), (0, 2), (0, 1), (0, 2)], GBIT)
     spans = _core.timeline(topology, plans, _core.CostParameters())

@@ -31,10 +31,13 @@ def test_equal_uplinks_have_a_ring_for_long_buffers(sizes: list[int]) -> None:
     """Scatter and halving are predicted to be as fast, but their flows meet at a switch's port."""
     choice = Planner(topology_of(sizes)).choose(Spec(Collective.all_reduce, count=4 * MI))
     assert choice.algorithm.name == "hierarchical_ring"
-    assert "next is hierarchical_" in choice.why
+    totals = {one.algorithm.name: one.cost.total for one in choice.candidates if not one.rejected}
+    ring = totals.pop("hierarchical_ring")
+    assert any(abs(total - ring) <= 0.005 * ring for total in totals.values())
+    assert choice.why.endswith("which counts as equal") == (ring > min(totals.values()))
 
 
-def test_choice_is_the_cheapest_and_says_why() -> None:
+def test_choice_is_among_the_cheapest_and_says_why() -> None:
     planner = Planner(topology_of([2, 2, 2]))
     choice = planner.choose(Spec(Collective.all_reduce, count=MI))
     names = [candidate.algorithm.name for candidate in choice.candidates]

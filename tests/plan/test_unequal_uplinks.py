@@ -42,9 +42,6 @@ def test_one_slow_uplink_of_k_costs_little() -> None:
     for k in (3, 5, 8):
         rates = [GBIT] * (k - 1) + [GBIT // 2]
         equal, size = [GBIT] * k, 64 << 20
-        assert bound([*map(float, rates)], size) / bound([*map(float, equal)], size) == (
-            pytest.approx(k / (k - 1))
-        )
         spec = Spec(Collective.all_reduce, count=size // 4)
         times = [Planner(topology_of([1] * k, each)).cost(spec).total for each in (rates, equal)]
         assert times[0] / times[1] < 1.03 * k / (k - 1)

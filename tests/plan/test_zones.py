@@ -182,6 +182,15 @@ def test_chains_and_rings_cross_an_uplink_once() -> None:
     assert max(counted.values()) <= 2 * count
 
 
+def test_many_small_zones_enter_a_large_one_by_all_its_islands() -> None:
+    labels = ["large"] * 8 + [f"small{i}" for i in range(8)]
+    topology = in_zones(topology_of([1] * 16), labels)
+    spec = Spec(Collective.all_gather, count=1 << 16)
+    for plan in Planner(topology).plan_all(spec, NESTED)[:8]:
+        received = [step for step in plan.steps if step.kind.name == "recv" and step.peer >= 8]
+        assert sum(step.target.count for step in received) == spec.count
+
+
 @pytest.mark.parametrize("order", ["block", "interleaved", "shuffled"])
 def test_blocks_take_turns_at_the_islands_of_a_zone(order: str) -> None:
     zones = [rank // 4 if order == "block" else rank % 4 for rank in range(16)]
@@ -209,7 +218,7 @@ def test_a_slow_uplink_has_a_small_share() -> None:
 
 
 def test_zones_of_many_sizes_have_few_exchanges() -> None:
-    """A rank of many zones of unlike sizes has hardly more messages than with equal ones."""
+    """Steps of a rank by sizes of zones: 5.6 times as many with unlike ones, not 6.9 times."""
     steps = []
     for sizes in ([8] * 16, [*range(4, 12)] * 2):
         labels = [f"z{zone}@10gbit" for zone, size in enumerate(sizes) for _ in range(size)]
@@ -217,7 +226,7 @@ def test_zones_of_many_sizes_have_few_exchanges() -> None:
         table = SelectionTable(f"all_reduce:0-inf={NESTED}")
         spec = Spec(Collective.all_reduce, count=(1 << 20) // 4)
         steps.append(len(Planner(topology, table).plan(spec, 0).steps))
-    assert steps[1] < 10 * steps[0]
+    assert steps[1] < 6.2 * steps[0], steps
 
 
 def test_the_slowest_of_many_kinds_of_zones_counts() -> None:
@@ -231,6 +240,25 @@ def test_the_slowest_of_many_kinds_of_zones_counts() -> None:
         count = (1 << 22) // (1 if name == "all_reduce" else len(labels))
         spec = Spec(Collective.__members__[name], count=count)
         assert Planner(topology).choose(spec).algorithm.name == NESTED
+
+
+def test_a_small_zone_behind_a_slow_uplink_counts() -> None:
+    """It has 4 of 44 hosts, and more of its uplink for each."""
+    labels = ["b@500mbit"] * 40 + ["a@100mbit"] * 4
+    topology = in_zones(topology_of([1] * 44, 10 * GBIT), labels)
+    spec = Spec(Collective.all_reduce, count=1 << 20)
+    wire = 1e9 * (4 << 20) / (GBIT // 10)
+    assert wire < Planner(topology).cost(spec, NESTED).total < 1.5 * wire
+
+
+def test_one_zone_around_all_hosts_changes_no_plan() -> None:
+    plain = topology_of([1] * 4, 10 * GBIT)
+    spec = Spec(Collective.all_reduce, count=1 << 20)
+    plans = [
+        [plan.steps for plan in Planner(topology).plan_all(spec)]
+        for topology in (plain, in_zones(plain, ["paris@100mbit"] * 4))
+    ]
+    assert plans[0] == plans[1]
 
 
 def test_a_price_needs_few_ranks() -> None:
@@ -341,15 +369,22 @@ def test_native_libraries_share_the_uplinks(level: int) -> None:
 
 @pytest.mark.parametrize(
     "labels",
-    [["a"] * 3 + ["b"] * 5, ["a", "b"] * 4, ["a/r", "a/s", "b/r", "b/s"] * 2, ["a"] * 7 + ["b"]],
+    [
+        ["a"] * 8 + [*"bcdefghi"],
+        ["a"] * 3 + ["b"] * 5,
+        ["a", "b"] * 4,
+        ["a/r", "a/s", "b/r", "b/s"] * 2,
+        ["a"] * 7 + ["b"],
+    ],
     ids="-".join,
 )
 @pytest.mark.parametrize("size", [1, 3])
 def test_scratch_of_nested_plans_is_bounded(labels: list[str], size: int) -> None:
-    topology = in_zones(topology_of([size] * 8, 10 * GBIT), labels)
+    topology = in_zones(topology_of([size] * len(labels), 10 * GBIT), labels)
     for algorithm in (one for one in _core.algorithms() if one.name == NESTED):
         for gibibytes in (1, 8):
             whole = algorithm.collective.name in IN_PLACE
-            spec = Spec(algorithm.collective, count=(gibibytes << 28) // (1 if whole else 8 * size))
+            ranks = 1 if whole else len(topology)
+            spec = Spec(algorithm.collective, count=(gibibytes << 28) // ranks)
             plans = Planner(topology).plan_all(spec, NESTED)
             assert max(plan.scratch_bytes for plan in plans) <= 64 << 20, (algorithm, gibibytes)

@@ -4,7 +4,7 @@
 
 namespace hetcomm {
 
-// The algorithms of each collective, in the file of its name. Of equally fast algorithms the
+// The algorithms of each collective, in the file of its name. Of prices within 0.5 % the
 // planner takes the earlier one.
 std::vector<Algorithm> all_reduce_algorithms();
 std::vector<Algorithm> broadcast_algorithms();

@@ -9,7 +9,8 @@
 namespace hetcomm {
 namespace {
 
-// In a zone with the most islands a part has so many grains.
+// In a zone with the most islands a part has so many grains. More grains divide parts more evenly,
+// and make more exchanges: parts of zones with unlike sizes differ by a quarter at most.
 constexpr int64_t kCuts = 4;
 
 int64_t begin_of(const Range& range) {

@@ -56,10 +56,12 @@ Routes Routes::by_zone(const Topology& topology) {
     }
   }
   for (int level = 0; level < routes.levels(); ++level) {
-    std::vector<size_t> ranks(topology.zones()[level].size());  // so far, by zone
-    routes.turns_.emplace_back();
-    for (int rank = 0; rank < topology.size(); ++rank) {
-      routes.turns_.back().push_back(ranks[topology.zone_of(level, topology.host_of(rank))]++);
+    std::vector<size_t>& turns = routes.turns_.emplace_back(topology.size());
+    size_t turn = 0;
+    for (const Zone& zone : topology.zones()[level]) {
+      for (int host : zone.hosts) {
+        for (int rank : topology.hosts()[host]) turns[rank] = turn++;
+      }
     }
     for (int island = 0; island < routes.islands(); ++island) {
       routes.members_[level][routes.zone_of(level, island)].push_back(island);
@@ -68,7 +70,7 @@ Routes Routes::by_zone(const Topology& topology) {
   return routes;
 }
 
-// The island by which a segment enters a zone. Islands take turns at the blocks of any other zone.
+// The island by which a segment enters a zone. Islands take turns at blocks, zone by zone.
 int Routes::entry(int level, int zone, const Segment& segment) const {
   const std::vector<int>& members = members_[level][zone];
   return members[(turns_[level][segment.block_of] + segment.part) % members.size()];

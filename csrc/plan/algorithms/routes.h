@@ -19,8 +19,8 @@ class Routes {
   // of at least twice the bandwidth passes the block on to all others, unless that keeps its own
   // uplink busy for more than half of the step. Blocks of less than a millisecond go direct.
   static Routes by_uplink(const Topology& topology, int64_t block_bytes);
-  // A block enters each zone once, by one of its islands, which passes the block on. Segments take
-  // turns at the islands.
+  // A block enters each zone once, by one of its islands, which passes the block on. Islands take
+  // turns at the blocks.
   static Routes by_zone(const Topology& topology);
 
   struct Hop {
@@ -54,8 +54,8 @@ class Routes {
   const Topology* topology_;
   std::vector<int> relays_;                             // by island; -1: sends its blocks itself
   std::vector<std::vector<std::vector<int>>> members_;  // islands by level and zone
-  std::vector<std::vector<size_t>> turns_;              // by level and rank: its number in its zone
-  std::vector<std::vector<std::vector<int>>> inner_;    // zones of the next level, likewise
+  std::vector<std::vector<size_t>> turns_;            // by level and rank: its number, zone by zone
+  std::vector<std::vector<std::vector<int>>> inner_;  // zones of the next level, likewise
 };
 
 }  // namespace hetcomm

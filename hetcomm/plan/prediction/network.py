@@ -252,9 +252,11 @@ class PlannedNetwork:
         # By host: its zones of all levels.
         self._zones: list[list[tuple[int, int]]] = [[] for _ in topology.hosts]
         self._uplinks: dict[tuple[int, int], int] = {}
+        self._names: dict[tuple[int, int], str] = {}
         for level, zones in enumerate(topology.zones):
             for number, zone in enumerate(zones):
                 self._uplinks[level, number] = zone.uplink
+                self._names[level, number] = zone.name.rpartition("/")[2]
                 for host in zone.hosts:
                     self._zones[host].append((level, number))
 
@@ -342,12 +344,10 @@ class PlannedNetwork:
     def _zone_of(self, rank: int, sharing: int) -> str:
         """The label of a rank's host, where so many groups share each uplink."""
         parts = []
-        for level, number in self._zones[self._hosts[rank]]:
-            zone = self.topology.zones[level][number]
-            bits = max(SLOWEST, zone.uplink * 8 // sharing)
-            parts.append(
-                zone.name.rpartition("/")[2] + (f"@{bits // 1000}kbit" if zone.uplink else "")
-            )
+        for zone in self._zones[self._hosts[rank]]:
+            uplink = self._uplinks[zone]
+            kilobits = max(SLOWEST, uplink * 8 // sharing) // 1000
+            parts.append(self._names[zone] + (f"@{kilobits}kbit" if uplink else ""))
         return "/".join(parts)
 
     def _chosen(self, group: tuple[int, ...]) -> Sequence[int]:
