@@ -29,7 +29,7 @@ bool outruns(const Topology& topology, const CostParameters& parameters, const C
 }
 
 // value * times / by, rounded up, at least 1.
-int64_t scaled(int64_t value, int64_t times, int64_t by) {
+int64_t scaled_up(int64_t value, int64_t times, int64_t by) {
   const __int128 product = static_cast<__int128>(value) * times;
   return std::max<int64_t>(1, static_cast<int64_t>((product + by - 1) / by));
 }
@@ -56,10 +56,12 @@ void CodecFigures::add(const CodecFigures& other_ranks) {
   time = std::max(time, other_ranks.time);
 }
 
-int64_t CodecFigures::share() const { return scaled(encoded, 1000, std::max<int64_t>(1, plain)); }
+int64_t CodecFigures::share() const {
+  return scaled_up(encoded, 1000, std::max<int64_t>(1, plain));
+}
 
 int64_t CodecFigures::rate() const {
-  return scaled(work, 1'000'000'000, std::max<int64_t>(1, time));
+  return scaled_up(work, 1'000'000'000, std::max<int64_t>(1, time));
 }
 
 CostParameters with_figures(CostParameters parameters, const CodecFigures& figures) {

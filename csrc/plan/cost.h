@@ -59,6 +59,11 @@ struct CostParameters {
 // ns to move bytes * factor at bandwidth * divisor bytes per second, rounded up.
 int64_t duration(__int128 bytes, int64_t bandwidth, int64_t factor = 1, int64_t divisor = 1);
 
+// value * numerator / denominator without overflow in between, rounded down.
+inline int64_t scaled(int64_t value, int64_t numerator, int64_t denominator) {
+  return static_cast<int64_t>(static_cast<__int128>(value) * numerator / denominator);
+}
+
 // The predicted cost of a set of plans, replayed over the topology. Ranks of a host share its NICs
 // in each direction, and its cores if there are fewer cores than ranks. Hosts of a zone share its
 // uplink. The steps of a rank share a

@@ -19,10 +19,6 @@ constexpr size_t kOfZone = 4;  // hosts
 // algorithms/segments.cc.
 constexpr int64_t kShort = 1024;
 
-int64_t scaled(int64_t value, int64_t numerator, int64_t denominator) {
-  return static_cast<int64_t>(static_cast<__int128>(value) * numerator / denominator);
-}
-
 // ns at an uplink.
 struct Flow {
   int64_t out = 0, in = 0;                  // of messages of the first chunk
@@ -259,9 +255,7 @@ std::vector<Representative> representatives_of(const Topology& topology, const S
   if (classes.size() > kMostClasses) classes = classes_of(topology, cost, false);
   if (classes.size() > kMostClasses) classes.resize(kMostClasses);  // the slowest ones
   std::set<int> hosts = {topology.host_of(spec.root)};
-  for (const HostClass& some : classes) {
-    hosts.insert({some.first, some.last, some.slowest});
-  }
+  for (const HostClass& some : classes) hosts.insert({some.first, some.last, some.slowest});
   // The zones with known uplinks that may be the slowest, and the root's one, have samples. Of
   // equal zones the last one counts, so that it is another one than the root's.
   for (int level = 0; level < std::ssize(topology.zones()); ++level) {

@@ -202,7 +202,7 @@ int64_t StepCost::gap(int rank, int peer) const {
   const int64_t cores = std::min(ranks, processors);
   // Ranks that share a core take turns, and a turn is often spent waiting. Of 4 ranks on a core, an
   // 8 B all_reduce of 8 hosts took 0.48 ms by doubling and 0.90 ms directly. The square predicts
-  // 0.43 and 1.07 ms, and the ratio itself 0.12 and 0.28 ms.
+  // 0.43 and 1.07 ms.
   return (tcp ? parameters_.message_gap_tcp : parameters_.message_gap_rdma) * ranks * ranks /
          (cores * cores);
 }

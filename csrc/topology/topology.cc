@@ -171,15 +171,15 @@ Topology::Topology(std::vector<RankInfo> ranks, const std::vector<UnreachablePai
       }
     }
   }
-  count_processors();
+  count_crowds();
   fingerprint_ = hash(ranks_, unreachable_);
 }
 
-void Topology::count_processors() {
+void Topology::count_crowds() {
   std::map<std::string, int> known;          // machines
   std::vector<std::vector<int>> members_of;  // machines
   for (const std::vector<int>& members : hosts_) {
-    processors_.push_back(hetcomm::count_processors(ranks_, members));
+    processors_.push_back(count_processors(ranks_, members));
     const RankInfo& first = ranks_[members[0]];
     const std::string& machine = first.machine.empty() ? first.host : first.machine;
     const int crowd = known.emplace(machine, known.size()).first->second;
@@ -188,8 +188,7 @@ void Topology::count_processors() {
     members_of[crowd].insert(members_of[crowd].end(), members.begin(), members.end());
   }
   for (const std::vector<int>& members : members_of) {
-    crowds_.push_back(
-        {static_cast<int>(members.size()), hetcomm::count_processors(ranks_, members)});
+    crowds_.push_back({static_cast<int>(members.size()), count_processors(ranks_, members)});
   }
 }
 

@@ -161,6 +161,10 @@ class Topology {
   // The zones of each level, the widest level first, by first host; none without labels.
   const std::vector<std::vector<Zone>>& zones() const { return zones_; }
   int zone_of(int level, int host) const { return zone_of_[level][host]; }
+  // Of its first member: where an island spans zones, its others are elsewhere.
+  int zone_of_island(int level, int island) const {
+    return zone_of(level, host_of(islands_[island][0]));
+  }
   // The widest level whose zones tell the hosts apart; the number of levels if none does.
   int level_between(int host, int other) const;
 
@@ -199,7 +203,7 @@ class Topology {
   // The bytes from which messages with `peer` are not staged at the end of `rank`.
   int64_t direct_from(int rank, int peer) const;
   void count_bridge_nics();
-  void count_processors();
+  void count_crowds();
 
   std::vector<RankInfo> ranks_;
   std::vector<std::vector<int>> islands_, hosts_;

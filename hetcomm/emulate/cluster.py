@@ -111,6 +111,11 @@ class Cluster:
     def ranks(self) -> int:
         return len(self.placement)
 
+    @property
+    def nics(self) -> int:
+        """NIC indices: the NICs of the host with the most."""
+        return _most_nics(self.hosts)
+
     def zone_label(self, host: int) -> str:
         """The HETCOMM_ZONE of the host's ranks: "paris@1gbit/rack3"."""
 
@@ -300,7 +305,11 @@ def _tables(table: dict[str, Any], key: str, at: str) -> list[dict[str, Any]]:
 
 def _longest_prefix(hosts: tuple[Host, ...]) -> int:
     """Of as many equal networks in 198.18.0.0/15 as a host has NICs."""
-    return 15 + (max(len(host.nics) for host in hosts) - 1).bit_length()
+    return 15 + (_most_nics(hosts) - 1).bit_length()
+
+
+def _most_nics(hosts: tuple[Host, ...]) -> int:
+    return max(len(host.nics) for host in hosts)
 
 
 def _check_hosts(hosts: tuple[Host, ...]) -> None:

@@ -51,11 +51,10 @@ def note(cluster: Cluster) -> str | None:
         for number, nic in enumerate(host.nics)
         if max(nic.rate_out or 0, nic.rate_in or 0) > FASTEST_SHAPED
     ]
-    nics = max(len(host.nics) for host in cluster.hosts)
     fast += [
         f"the uplink of {zone.name}"
         for zone in cluster.zones
-        if (zone.uplink or 0) // nics > FASTEST_SHAPED
+        if (zone.uplink or 0) // cluster.nics > FASTEST_SHAPED
     ]
     if not fast:
         return None
@@ -76,8 +75,7 @@ class Network:
         self._switch = IPRoute()
         self._bridges: dict[tuple[int, str], int] = {}  # [NIC, zone]; "": around all zones
         self._zones = list(dict.fromkeys(zone for host in cluster.hosts for zone in zones_of(host)))
-        self._planes = max(len(host.nics) for host in cluster.hosts)
-        for nic in range(self._planes):
+        for nic in range(self.cluster.nics):
             for number, zone in enumerate(["", *self._zones]):
                 name = f"switch{nic}" + (f"z{number - 1}" if zone else "")
                 with refusal(name, "the kernel to make a bridge", _missing("bridge")):
@@ -118,7 +116,7 @@ class Network:
             self._use(_trunk_name(index, number), f"zone {zone}", f"uplink{number}", nic)
             for index, zone in enumerate(self._zones)
             for nic in [self._uplink(zone)]
-            for number in range(self._planes)
+            for number in range(self.cluster.nics)
         )
         return (*hosts, *zones)
 
@@ -148,7 +146,7 @@ class Network:
     def _uplink(self, zone: str) -> Nic:
         """Of each NIC index."""
         rate = self.cluster.uplinks.get(zone)
-        share = None if rate is None else rate // self._planes
+        share = None if rate is None else rate // self.cluster.nics
         return Nic(share, share)
 
     def _join(self, nic: int, number: int) -> None:

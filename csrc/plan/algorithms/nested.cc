@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "plan/algorithms/algorithms.h"
-#include "plan/algorithms/orders.h"
 
 namespace hetcomm {
 namespace {
@@ -30,8 +29,7 @@ ZoneTree zone_tree(const Topology& topology, const std::vector<int64_t>& uplinks
   } else {
     std::map<int, std::vector<int>> members;  // by zone
     for (int island : islands) {
-      const int host = topology.host_of(topology.island(island)[0]);
-      members[topology.zone_of(level, host)].push_back(island);
+      members[topology.zone_of_island(level, island)].push_back(island);
     }
     for (const auto& [zone, inside] : members) {
       ZoneTree& child = tree.children.emplace_back(zone_tree(topology, uplinks, level + 1, inside));
@@ -219,51 +217,12 @@ void ZoneExchanges::combine(PlanBuilder& builder, const std::vector<int>& owners
   }
 }
 
-std::string several_zones(const Topology& topology, const Spec& spec) {
-  if (topology.zones().empty()) return "needs zones; HETCOMM_ZONE names those of a host";
-  bool several = false;
-  for (int level = 0; level < std::ssize(topology.zones()); ++level) {
-    const size_t zones = topology.zones()[level].size();
-    several = several || (zones > 1 && zones < topology.islands().size());
-    for (size_t island = 0; island < topology.islands().size(); ++island) {
-      const std::vector<int>& members = topology.islands()[island];
-      const auto zone_of = [&](int rank) {
-        return topology.zone_of(level, topology.host_of(rank));
-      };
-      const auto other = std::find_if(members.begin(), members.end(), [&](int rank) {
-        return zone_of(rank) != zone_of(members[0]);
-      });
-      if (other == members.end()) continue;
-      return "needs islands inside zones; island " + std::to_string(island) + " is in " +
-             topology.zones()[level][zone_of(members[0])].name + " and in " +
-             topology.zones()[level][zone_of(*other)].name;
-    }
-  }
-  if (!several) return "needs two zones or more, one of them with several islands";
-  return spec.feedback ? "has no residuals" : "";
-}
-
 Hops exchange_hops(const Topology& topology) {
   const ZoneTree tree = zone_tree(topology);
   const ZoneTree* outermost = &tree;
   while (outermost->children.size() == 1) outermost = &outermost->children[0];
   const int hops = 2 * height_of(tree) - (outermost->children.size() == 2);
   return {hops, hops};
-}
-
-Hops walk_hops(const Topology& topology) {
-  const ZoneWalk walk(topology, 0);
-  std::vector<int> depths(walk.order.size());
-  for (const int island : walk.order) {
-    const int parent = walk.parent[island];
-    if (parent >= 0) depths[island] = depths[parent] + 1;
-  }
-  const int hops = *std::max_element(depths.begin(), depths.end());
-  return {hops, hops};
-}
-
-Hops route_hops(const Topology& topology) {
-  return {static_cast<int>(topology.zones().size()) + 1, 2};
 }
 
 }  // namespace hetcomm

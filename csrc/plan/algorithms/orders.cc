@@ -8,22 +8,15 @@
 namespace hetcomm {
 namespace {
 
-// Of an island's first member.
-int host_of(const Topology& topology, int island) {
-  return topology.host_of(topology.island(island)[0]);
-}
-int zone_of(const Topology& topology, int level, int island) {
-  return topology.zone_of(level, host_of(topology, island));
-}
-
 std::vector<int> rotated(const Topology& topology, int island, bool to_end) {
   std::vector<int> order = island_order(topology);
   auto begin = order.begin(), end = order.end();
   const int levels = static_cast<int>(topology.zones().size());
   for (int level = 0; level <= levels; ++level) {
     const auto inside = [&](int other) {
-      return level < levels ? zone_of(topology, level, other) == zone_of(topology, level, island)
-                            : other == island;
+      return level < levels
+                 ? topology.zone_of_island(level, other) == topology.zone_of_island(level, island)
+                 : other == island;
     };
     const auto first = std::find_if(begin, end, inside);
     const auto last = std::find_if_not(first, end, inside);
@@ -43,9 +36,9 @@ std::vector<int> island_order(const Topology& topology) {
   for (int island = 0; island < std::ssize(topology.islands()); ++island) {
     std::vector<int> zones;
     for (int level = 0; level < std::ssize(topology.zones()); ++level) {
-      zones.push_back(zone_of(topology, level, island));
+      zones.push_back(topology.zone_of_island(level, island));
     }
-    const int host = host_of(topology, island);
+    const int host = topology.host_of(topology.island(island)[0]);
     keys.emplace_back(std::move(zones), -topology.host_bandwidth(host), host, island);
   }
   std::sort(keys.begin(), keys.end());
@@ -74,7 +67,7 @@ void ZoneWalk::add(const Topology& topology, const std::vector<int>& islands, in
   for (const int island : islands) {
     const bool joins =
         level < std::ssize(topology.zones()) && !zones.empty() &&
-        zone_of(topology, level, zones.back()[0]) == zone_of(topology, level, island);
+        topology.zone_of_island(level, zones.back()[0]) == topology.zone_of_island(level, island);
     if (!joins) zones.emplace_back();
     zones.back().push_back(island);
   }

@@ -64,7 +64,7 @@ Routes Routes::by_zone(const Topology& topology) {
       }
     }
     for (int island = 0; island < routes.islands(); ++island) {
-      routes.members_[level][routes.zone_of(level, island)].push_back(island);
+      routes.members_[level][topology.zone_of_island(level, island)].push_back(island);
     }
   }
   return routes;
@@ -79,8 +79,8 @@ int Routes::entry(int level, int zone, const Segment& segment) const {
 Routes::Place Routes::place_of(const Segment& segment, int island) const {
   const int own = topology_->island_of(segment.block_of);
   if (island == own) return {-1, 0, -1};
-  if (!relays_.empty() && relays_[own] >= 0) {
-    return island == relays_[own] ? Place{own, 1, 0} : Place{relays_[own], 2, levels()};
+  if (const int relay = relay_of(own); relay >= 0) {
+    return island == relay ? Place{own, 1, 0} : Place{relay, 2, 0};
   }
   int parent = own, depth = 1;
   for (int level = 0; level < levels(); ++level) {
@@ -97,22 +97,13 @@ Routes::Place Routes::place_of(const Segment& segment, int island) const {
 std::vector<int> Routes::children(const Segment& segment, int island) const {
   const int own = topology_->island_of(segment.block_of);
   std::vector<int> children;
-  const auto add_all = [&](int zone) {
-    for (int other = 0; other < (zone < 0 ? islands() : 0); ++other) {
+  if (members_.empty()) {  // one island sends to all others
+    const int relay = relay_of(own);
+    if (relay >= 0 && island == own) return {relay};
+    if (island != (relay >= 0 ? relay : own)) return children;
+    for (int other = 0; other < islands(); ++other) {
       if (other != island && other != own) children.push_back(other);
     }
-    if (zone < 0) return;
-    for (int other : members_.back()[zone]) {
-      if (other != island) children.push_back(other);
-    }
-  };
-  if (!relays_.empty() && relays_[own] >= 0) {
-    if (island == own) return {relays_[own]};
-    if (island == relays_[own]) add_all(-1);
-    return children;
-  }
-  if (members_.empty()) {
-    if (island == own) add_all(-1);
     return children;
   }
   const int level = place_of(segment, island).level;
@@ -123,30 +114,27 @@ std::vector<int> Routes::children(const Segment& segment, int island) const {
       if (zone != zone_of(inner, island)) children.push_back(entry(inner, zone, segment));
     }
   }
-  add_all(zone_of(levels() - 1, island));
+  for (int other : members_.back()[zone_of(levels() - 1, island)]) {
+    if (other != island) children.push_back(other);
+  }
   return children;
 }
 
 std::vector<Routes::Hop> Routes::hops(const PlanBuilder& builder, const Segment& segment) const {
   const int own = topology_->island_of(segment.block_of);
-  std::vector<std::tuple<int, int, Hop>> sorted;  // by depth, then from the sender's neighbour on
-  const auto add = [&](int from, int to, int depth) {
-    sorted.emplace_back(depth, (to - from + islands()) % islands(), Hop{from, to, depth});
-  };
+  std::vector<Hop> hops;
   for (int island : builder.islands()) {
     const Place place = place_of(segment, island);
-    if (island != own) add(place.parent, island, place.depth);
+    if (island != own) hops.push_back({place.parent, island, place.depth});
     if (!builder.builds(segment.owners[island])) continue;
     for (int child : children(segment, island)) {
-      if (!builder.builds_island(child)) add(island, child, place.depth + 1);
+      if (!builder.builds_island(child)) hops.push_back({island, child, place.depth + 1});
     }
   }
-  std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
-    return std::tie(std::get<0>(a), std::get<1>(a), std::get<2>(a).from) <
-           std::tie(std::get<0>(b), std::get<1>(b), std::get<2>(b).from);
-  });
-  std::vector<Hop> hops;
-  for (const auto& [depth, place, hop] : sorted) hops.push_back(hop);
+  const auto key = [&](const Hop& hop) {  // a sender begins with its neighbour
+    return std::tuple(hop.depth, (hop.to - hop.from + islands()) % islands(), hop.from);
+  };
+  std::sort(hops.begin(), hops.end(), [&](const Hop& a, const Hop& b) { return key(a) < key(b); });
   return hops;
 }
 

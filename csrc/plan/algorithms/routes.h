@@ -40,14 +40,13 @@ class Routes {
   explicit Routes(const Topology& topology) : topology_(&topology) {}
   struct Place {
     int parent, depth;
-    int level;  // of the zone into which the island passes the block on
+    int level;  // of the zone that the block enters here; levels() for none, -1 for its own island
   };
   Place place_of(const Segment& segment, int island) const;
   std::vector<int> children(const Segment& segment, int island) const;
   int entry(int level, int zone, const Segment& segment) const;
-  int zone_of(int level, int island) const {
-    return topology_->zone_of(level, topology_->host_of(topology_->island(island)[0]));
-  }
+  int zone_of(int level, int island) const { return topology_->zone_of_island(level, island); }
+  int relay_of(int island) const { return relays_.empty() ? -1 : relays_[island]; }
   int levels() const { return static_cast<int>(members_.size()); }
   int islands() const { return static_cast<int>(topology_->islands().size()); }
 

@@ -12,8 +12,9 @@ namespace {
 // The least size of a chunk: latency then stays small beside transfer time. Where the slowest
 // uplink needs longer for it, chunks are smaller, because nothing overlaps the first one.
 constexpr int64_t kChunkBytes = 512 << 10;
-// On emulated uplinks of 150 to 1000 Mbit/s, 1 MiB took 76 to 84 ms with chunks of 512 KiB and 60
-// ms with these. At 1 Gbit/s and more, 128 and 256 KiB were no faster.
+// On emulated uplinks of 150 to 1000 Mbit/s, 1 MiB took 76 to 84 ms before chunks depended on rates
+// (and before replays let ranks take turns), then 60 ms. At 1 Gbit/s and more, 128 and 256 KiB were
+// no faster.
 constexpr int64_t kChunkMicroseconds = 4200;
 constexpr int64_t kLeastChunkBytes = 64 << 10;
 // The number of chunks is small, so that issuing steps stays cheap ...
@@ -42,10 +43,6 @@ int64_t line_count(Dtype dtype) { return kCacheLine / static_cast<int64_t>(size_
 
 int64_t round_to(int64_t value, int64_t grain) { return (value + grain / 2) / grain * grain; }
 int64_t round_up(int64_t value, int64_t grain) { return (value + grain - 1) / grain * grain; }
-
-int64_t scaled(int64_t count, int64_t numerator, int64_t denominator) {
-  return static_cast<int64_t>(static_cast<__int128>(count) * numerator / denominator);
-}
 
 // The uplink in MB/s, so that the sum over an island of any size fits.
 int64_t weight(const Topology& topology, int rank) {
