@@ -43,7 +43,7 @@ METHODS = {
 }
 
 
-@dataclass
+@dataclass(eq=False)
 class Quantised(Curves):
     """Curves whose collectives between hosts carry fewer bytes, and whose rings have latency.
 

@@ -53,9 +53,6 @@ def plan(
         list[str] | None, typer.Option(help="Of gradients on the bridge; repeatable.")
     ] = None,
     every_rank: Annotated[bool, typer.Option("--every-rank", help="Leave no rank idle.")] = False,
-    alpha: Annotated[
-        float, typer.Option(min=0.1, max=10, help="The fastest kind counts as so much faster.")
-    ] = 1.0,
     tolerance: Annotated[
         float, typer.Option(min=0, max=0.5, help="End when no layout is faster by this share.")
     ] = 0.01,
@@ -78,7 +75,6 @@ def plan(
         schedules=_schedules(schedule),
         codecs=codec or Limits.codecs,
         every_rank=every_rank,
-        alpha=alpha,
         tolerance=tolerance,
         seconds=seconds,
         top=top,

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,18 @@ class Replica:
         return len(self.ranks) // self.context
 
 
+@lru_cache(maxsize=256)
+def groups_of(replicas: tuple[Replica, ...]) -> tuple[tuple[int, ...], ...]:
+    """Stage.data_groups() of a stage's replicas."""
+    parts = max(replica.tensor for replica in replicas)
+    groups: list[list[int]] = [[] for _ in range(parts)]
+    for replica in replicas:
+        tensor = replica.tensor
+        for part, group in enumerate(groups):
+            group += replica.ranks[part * tensor // parts :: tensor]
+    return tuple(map(tuple, groups))
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """The layers of each of a stage's chunks, as (first, end), and the replicas of the stage.
@@ -59,13 +72,7 @@ class Stage:
         Replicas of unlike tensor degrees share weights by parts: a rank of a replica of degree t
         then belongs to a group for each part that it holds of the largest degree.
         """
-        parts = max(replica.tensor for replica in self.replicas)
-        groups: list[list[int]] = [[] for _ in range(parts)]
-        for replica in self.replicas:
-            tensor = replica.tensor
-            for part, group in enumerate(groups):
-                group += replica.ranks[part * tensor // parts :: tensor]
-        return groups
+        return [list(group) for group in groups_of(self.replicas)]
 
 
 @dataclass(frozen=True, slots=True)

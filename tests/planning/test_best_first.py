@@ -78,15 +78,33 @@ def test_subtrees_above_the_best_cost_stay_closed() -> None:
 
 
 def test_nodes_with_close_bounds_take_turns_with_nodes_of_lower_bounds() -> None:
-    far = [Tree(0.5, children=[Tree(0.5, children=[Tree(0.5, 9.0)])]) for _ in range(9)]
+    far = [Tree(0.5, children=[Tree(0.5, 9.0)]) for _ in range(9)]
+    for _ in range(2):
+        far = [Tree(0.5, children=[each]) for each in far]
     found = best_first([*far, Tree(0.9, 8.0)], Tree.price, id, tolerance=0.5)
-    assert (found.priced, found.opened, found.best[0][0]) == (1, 2, 8.0)
+    assert (found.priced, found.opened, found.best[0][0]) == (1, 4, 8.0)
 
 
 def test_one_key_has_one_place() -> None:
     leaves = [Tree(0.0, cost) for cost in (5.0, 3.0, 4.0, 7.0)]
     found = best_first(leaves, Tree.price, lambda leaf: leaf.cost == 7.0, top=3)
     assert [cost for cost, _ in found.best] == [3.0, 7.0]
+
+
+def test_a_known_solution_counts_from_the_start() -> None:
+    leaves = [Tree(1.0, cost) for cost in (3.0, 5.0)]
+    known = [(4.0, Tree(1.0, 4.0))]
+    found = best_first(leaves, Tree.price, id, known=known, top=2)
+    assert [cost for cost, _ in found.best] == [3.0, 4.0]
+    assert best_first(leaves[1:], Tree.price, id, known=known).priced == 0
+
+
+def test_a_priced_leaf_opens_into_the_others_of_its_set() -> None:
+    class Some(Tree):
+        leaf = property(lambda self: self.children[0])
+
+    some = Some(0.5, children=[Tree(0.5, 6.0), Tree(0.5, 4.0)])
+    assert best_first([some], Tree.price, id).best[0][0] == 4.0
 
 
 def test_a_time_limit_leaves_a_gap() -> None:

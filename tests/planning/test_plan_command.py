@@ -100,16 +100,6 @@ def test_no_rank_is_idle_where_that_is_asked() -> None:
     assert len(free.idle) + len(free.best.layout.ranks) == 3
 
 
-def test_alpha_gives_the_fastest_kind_more_layers() -> None:
-    def layers_on_fast(alpha: float) -> int:
-        limits = Limits(schedules=("1f1b",), tensors=(1,), every_rank=True, alpha=alpha)
-        two = cluster_of({"A100": 1, "V100": 1}, ranks=1)
-        layout = propose(two, small_model(10), profile(), 16, limits).best.layout
-        return sum(stage.layers for stage in layout.stages if stage.replicas[0].ranks == (0,))
-
-    assert layers_on_fast(1.0) < layers_on_fast(4.0)
-
-
 def test_a_job_that_fits_nowhere_learns_what_is_missing() -> None:
     with pytest.raises(hetcomm.InvalidArgumentError) as caught:
         propose(MIXED, MODEL, profile(memory=2.05e9), 16)
@@ -125,8 +115,8 @@ def test_a_search_that_found_nothing_in_time_says_so(monkeypatch: pytest.MonkeyP
     seconds = SimpleNamespace(monotonic=halves.__next__)
     monkeypatch.setattr(best_first, "time", seconds)
     tight = profile(memory=2.08e9)
-    with pytest.raises(hetcomm.InvalidArgumentError, match=r"within 4 s.*search longer with --sec"):
-        propose(MIXED, MODEL, tight, 16, Limits(seconds=4))
+    with pytest.raises(hetcomm.InvalidArgumentError, match=r"within 1 s.*search longer with --sec"):
+        propose(MIXED, MODEL, tight, 16, Limits(seconds=1))
 
 
 @pytest.mark.parametrize(
@@ -137,7 +127,6 @@ def test_a_search_that_found_nothing_in_time_says_so(monkeypatch: pytest.MonkeyP
         (Limits(schedules=("2f2b",)), "limits.schedules: expected one of gpipe"),
         (Limits(tensors=(0,)), "limits.tensors: expected a whole number of at least 1, got 0"),
         (Limits(micro_batches=(0,)), "limits.micro_batches: expected a whole number"),
-        (Limits(alpha=0.0), "limits.alpha: expected a finite number above 0, got 0"),
         (Limits(tolerance=-0.1), "limits.tolerance: expected a finite number of at least 0"),
         (Limits(seconds=float("nan")), "limits.seconds: expected a finite number above 0, got nan"),
         (Limits(micro_batches=(2, 4)), "batch: expected a multiple of .* out of 2, 4, got 7"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate, combinations
+from itertools import combinations, pairwise
 from random import Random
 
 import pytest
@@ -19,19 +19,16 @@ from hetcomm.plan.layout import Layout, Replica, Stage
 from hetcomm.plan.model import Model
 from hetcomm.plan.prediction.runtime import HETCOMM
 from hetcomm.plan.profile import NO_WORK, HostWork
-from hetcomm.plan.search.best_first import Node
-from hetcomm.plan.search.loads import all_bounds, chain_of
-from hetcomm.plan.search.nodes import FAMILIES, Candidate, OfSettings, OfShape, Search
+from hetcomm.plan.search.nodes import OfDivisions, OfSettings, OfShape, Search
 from hetcomm.plan.search.pools import pools_of
 from hetcomm.plan.search.search import fitting, predicted, search
 from hetcomm.plan.search.settings import SettingsSpace
-from hetcomm.plan.search.shapes import Shape
-from hetcomm.plan.search.space import Space, Window
+from hetcomm.plan.search.space import Space, groups, replica_shapes, stage_shapes
 from hetcomm.plan.search.terms import Problem, Terms, distinct_levels
 
 MODEL = small_model(blocks=2)
 DEEP = small_model(blocks=7)
-EVERY = Window(0.0, float("inf"), float("inf"))
+INFINITE = float("inf")
 
 
 def search_of(
@@ -51,51 +48,28 @@ def search_of(
     profile = profile_of(model, devices, tensors=(1, 2), micro_batches=(1, 2))
     profile = replace(profile, host_work=dict.fromkeys(devices, work))
     problem = Problem(model, profile, network, kinds, pools_of(cluster), runtime or Runtime())
-    space = Space(problem.pools, model.layers, batch, (1, 2), contexts, (1, 2))
-    settings_space = SettingsSpace(schedules, chunks=chunks, levels=distinct_levels(problem))
+    levels = distinct_levels(problem)
+    space = Space(
+        tuple(range(len(problem.pools))), model.layers, batch, (1, 2), contexts, (1, 2),
+        chunks=max(chunks) if "interleaved" in schedules else 1,
+        halves="zero_bubble" in schedules, levels=levels,
+    )  # fmt: skip
+    settings_space = SettingsSpace(schedules, chunks=chunks, levels=levels)
     return Search(Terms(problem), space, settings_space)
 
 
 def every_layout(root: Search) -> Iterator[Layout]:
     """All layouts of the space, by plain enumeration."""
-    problem = root.terms.problem
-    for family in range(len(FAMILIES)):
-        for group in root.space.groups():
-            shapes, _ = root.shapes(family, group, EVERY)
-            for _, shape in shapes:
-                micro_batches = root.micro_batches(shape)
-                for each in root.settings_space.settings(
-                    len(shape.stages), micro_batches, MODEL.layers
-                ):
-                    for ends in combinations(range(1, MODEL.layers), len(shape.stages) - 1):
-                        counts = [
-                            b - a for a, b in zip((0, *ends), (*ends, MODEL.layers), strict=True)
-                        ]
-                        if min(counts) >= each.chunks:
-                            yield layout_of(root, shape, each, counts, problem)
-
-
-def layout_of(root: Search, shape: Shape, each, counts: list[int], problem: Problem) -> Layout:  # type: ignore[no-untyped-def]
-    spans: list[list[tuple[int, int]]] = [[] for _ in counts]
-    first = 0
-    for chunk in range(each.chunks):
-        for s, count in enumerate(counts):
-            end = first + count // each.chunks + (1 if chunk < count % each.chunks else 0)
-            spans[s].append((first, end))
-            first = end
-    places = shape.place(problem.pools)
-    return Layout(
-        tuple(Stage(tuple(span), place) for span, place in zip(spans, places, strict=True)),
-        root.space.batch,
-        shape.micro_batch,
-        schedule=each.schedule,
-        recompute=each.recompute,
-        weights=each.weights,
-        gradients=each.states,
-        optimizer_states=each.states,
-        codec=each.codec,
-        overlap_optimizer=True,
-    )
+    terms, space = root.terms, root.space
+    shapes = [shape for _, shape in replica_shapes(terms, space)]
+    for group in groups(terms, space):
+        shapes += [shape for _, shape in stage_shapes(terms, space, group, INFINITE)]
+    for shape in shapes:
+        for each in root.settings(shape):
+            for ends in combinations(range(1, space.layers), len(shape.stages) - 1):
+                counts = [b - a for a, b in pairwise((0, *ends, space.layers))]
+                if min(counts) >= each.chunks:
+                    yield root.layout(shape, each, counts)
 
 
 CLUSTERS = st.sampled_from(
@@ -178,38 +152,66 @@ def test_no_layout_is_faster_than_the_bounds_of_its_nodes(root: Search, random: 
             node = random.choice(nodes)
             above.append(node)
             candidate = node.leaf
-            if candidate is not None:
-                layout = fitting(problem, candidate.layout, root.settings_space.levels)
-                if layout is not None:
+            if candidate is not None and (candidate.counts or random.random() < 0.2):
+                layout = candidate.layout(candidate.division())
+                if fitting(problem, layout, root.settings_space.levels) is not None:
                     seconds = predicted(problem, layout).seconds
                     for each in above:
                         assert each.bound <= seconds * (1 + 1e-9), (type(each), layout)
-                    _are_kept(above, seconds * (1 + 1e-9))
+                    for each in above:  # none leaves out the layout
+                        if isinstance(each, OfShape | OfDivisions):
+                            assert list(each.open(seconds * (1 + 1e-9)))
                 break
-            nodes = list(node.open(float("inf")))
+            nodes = list(node.open(INFINITE))
 
 
-def _are_kept(above: Sequence[Node[Candidate]], below: float) -> None:
-    """No node leaves out its last one, a layout that takes less than `below`."""
-    leaf = above[-1].leaf
-    assert leaf is not None
-    counts = [sum(end - first for first, end in chunks) for chunks in leaf.spans]
-    for node in above:
-        if isinstance(node, OfShape):
-            assert list(node.open(below))
-        if isinstance(node, OfSettings):
-            assert all_bounds([node.pipelines], below)[0] < below
-            if len(node.pipelines.options) == 1:
-                every = chain_of(node.pipelines, below).partitions()
-                assert tuple(accumulate(counts)) in (ends for _, ends in every)
+@settings(deadline=None, max_examples=20)
+@given(deep_searches(), st.randoms(use_true_random=False))
+def test_a_setting_opens_into_all_divisions(root: Search, random: Random) -> None:
+    shapes = [node for node in _descend(root.roots(), random) if isinstance(node, OfSettings)]
+    for node in shapes[:3]:
+        divisions, nodes = [], list(node.open(INFINITE))
+        while nodes:
+            opened = nodes.pop()
+            if opened.leaf is not None:
+                divisions.append(opened.leaf.counts)
+            nodes += opened.open(INFINITE)
+        stages, layers = len(node.leaf.shape.stages), root.space.layers
+        chunks = node.leaf.settings.chunks
+        expected = {
+            tuple(b - a for a, b in pairwise((0, *ends, layers)))
+            for ends in combinations(range(1, layers), stages - 1)
+        }
+        expected = {counts for counts in expected if min(counts) >= chunks}
+        assert len(divisions) == len(set(divisions))
+        assert set(divisions) == (expected if stages > 1 else set())
+
+
+def _descend(nodes, random: Random):  # type: ignore[no-untyped-def]
+    """Nodes on random ways down to settings, without limits of memory."""
+    nodes = list(nodes)
+    for node in random.sample(nodes, min(6, len(nodes))):
+        while node.leaf is None:
+            opened = list(node.open(INFINITE))
+            if not opened:
+                break
+            node = random.choice(opened)
+        yield node
+
+
+def test_known_layouts_are_kept_where_no_other_is_faster() -> None:
+    root = search_of(cluster_of({"A100": 2}, ranks=1, rate=10**9), 4)
+    best = search(root, tolerance=0.0).best
+    again = search(root, known=best[:1], seconds=1e-9)
+    assert again.best[0] == best[0]
 
 
 def test_tensor_degrees_divide_the_heads_of_keys_and_values() -> None:
     cluster = cluster_of({"A100": 2}, ranks=2, rate=10**9)
     grouped = search_of(cluster, 4, model=replace(MODEL, key_value_heads=1))
-    assert search_of(cluster, 4).block_seconds(0, 2, 1, 1) is not None
-    assert grouped.block_seconds(0, 1, 1, 1) is not None
-    assert grouped.block_seconds(0, 2, 1, 1) is None
+    assert search_of(cluster, 4).terms.block_seconds(0, 2, 1, 1) is not None
+    assert grouped.terms.block_seconds(0, 1, 1, 1) is not None
+    assert grouped.terms.block_seconds(0, 2, 1, 1) is None
 
 
 def test_levels_that_divide_a_data_group_into_unequal_parts_are_left_out() -> None:

@@ -13,14 +13,12 @@ from hetcomm.plan import PlannedNetwork, Runtime
 from hetcomm.plan.layout import SCHEDULES
 from hetcomm.plan.prediction.schedules import order
 from hetcomm.plan.search.pools import pools_of
-from hetcomm.plan.search.settings import Settings, SettingsSpace, in_flight, warm_up
+from hetcomm.plan.search.settings import Settings, SettingsSpace, in_flight
 from hetcomm.plan.search.terms import Problem, distinct_levels
 
 
 @given(st.sampled_from(SCHEDULES), st.integers(1, 6), st.integers(1, 4), st.integers(2, 4))
-def test_passes_in_flight_and_of_the_warm_up(
-    schedule: str, stages: int, groups: int, chunks: int
-) -> None:
+def test_passes_in_flight(schedule: str, stages: int, groups: int, chunks: int) -> None:
     several = schedule == "interleaved"
     micro_batches = groups * stages if several else groups
     settings = Settings(schedule, chunks if several else 1, False, "rank", "rank", "none")
@@ -29,25 +27,21 @@ def test_passes_in_flight_and_of_the_warm_up(
     for stage, own in enumerate(passes):
         changes = [(each.what == "forward") - (each.what == last) for each in own]
         assert in_flight(settings, stages, micro_batches, stage) == max(accumulate(changes))
-    warm = warm_up(settings, stages, micro_batches)
-    assert (warm is None) == several
-    if warm is not None:
-        assert warm == [next(i for i, p in enumerate(own) if p.what != "forward") for own in passes]
 
 
 def test_settings_are_those_that_a_pipeline_can_have() -> None:
     space = SettingsSpace(levels=("rank", "cluster"))
     assert set(space.schedules) == set(SCHEDULES)
-    alone = list(space.settings(stages=1, micro_batches=4, layers=6))
+    alone = list(space.settings(stages=1, micro_batches=(4,), layers=6))
     assert {each.schedule for each in alone} == {"1f1b"}
     assert {(each.weights, each.states) for each in alone} == {
         ("rank", "rank"),
         ("rank", "cluster"),
         ("cluster", "cluster"),
     }
-    three = list(space.settings(stages=3, micro_batches=4, layers=6))
+    three = list(space.settings(stages=3, micro_batches=(4,), layers=6))
     assert {each.schedule for each in three} == {"1f1b", "gpipe", "zero_bubble"}
-    whole = list(space.settings(stages=3, micro_batches=6, layers=6))
+    whole = list(space.settings(stages=3, micro_batches=(6,), layers=6))
     assert {each.chunks for each in whole if each.schedule == "interleaved"} == {2}
 
 

@@ -142,9 +142,11 @@ def test_a_search_is_proved_by_the_work_of_all_ranks() -> None:
 
 
 def test_a_search_offers_only_what_runs() -> None:
-    every = list(SettingsSpace().settings(stages=4, micro_batches=2, layers=8))
+    every = list(SettingsSpace().settings(stages=4, micro_batches=(2,), layers=8))
     assert {each.schedule for each in every} == {"gpipe", "zero_bubble"}
     assert {each.weights for each in every if each.schedule == "zero_bubble"} == {"rank"}
+    unequal = SettingsSpace().settings(stages=1, micro_batches=(2, 3), layers=8)
+    assert {each.weights for each in unequal} == {"rank"}
 
 
 def test_processors_stay_in_the_file_and_join() -> None:

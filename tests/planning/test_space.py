@@ -1,24 +1,19 @@
 """Pools, and the shapes that serve a model on them, against a plain enumeration."""
 
-from itertools import combinations_with_replacement, pairwise, permutations, product
+from itertools import permutations, product
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plan_inputs import DEVICES, cluster_of, profile_of, small_model
 
 from hetcomm.emulate import Cluster, Host, Nic
+from hetcomm.explain import topology_of
+from hetcomm.plan import PlannedNetwork, Runtime
 from hetcomm.plan.search.pools import Pool, names, pools_of
-from hetcomm.plan.search.shapes import Part, Shape
-from hetcomm.plan.search.space import (
-    STEP,
-    ShapeGroup,
-    Space,
-    Window,
-    divisors,
-    replica_shapes,
-    stage_shapes,
-)
+from hetcomm.plan.search.shapes import Part, Shape, spans_of
+from hetcomm.plan.search.space import Space, divisors, groups, replica_shapes, stage_shapes
+from hetcomm.plan.search.terms import Problem, Terms
 
 IB, ROCE, ETHERNET = (Nic(10**9, 10**9, fabric) for fabric in ("infiniband", "roce", "ethernet"))
 
@@ -44,58 +39,22 @@ def test_pools_have_one_kind_and_one_fabric() -> None:
     assert (pools[0].slots(2), pools[0].capacity(2), pools[0].widest) == ([(0, 4)], 1, 2)
 
 
-def seconds(pool: int, tensor: int, context: int, micro_batch: int) -> float | None:
-    """Pool 0 is twice as fast; no device runs five ranks of a tensor group."""
-    return None if tensor == 5 else (pool + 1) * micro_batch / (tensor * context) ** 0.9
-
-
-class Blocks:
-    """Prices of blocks alone: no reductions. faster: the pool that is twice as fast."""
-
-    def __init__(self, space: Space, faster: int = 0) -> None:
-        self.space, self.faster = space, faster
-
-    def block_seconds(self, pool: int, tensor: int, context: int, micro_batch: int) -> float | None:
-        return seconds(pool ^ self.faster, tensor, context, micro_batch)
-
-    def forward_seconds(self, part: Part, micro_batch: int) -> float:
-        each = self.block_seconds(part.pool, part.tensor, part.context, micro_batch)
-        assert each is not None
-        return each / 3
-
-    def back_seconds(self, part: Part, micro_batch: int, chunks: int) -> float:
-        return 2 * self.forward_seconds(part, micro_batch) / (2 if chunks == 1 else 1)
-
-    def transfer(self, part: Part, count: int, micro_batch: int, across: bool) -> float:
-        return 0.1 * part.pool + 0.05
-
-    def most_chunks(self, stages: int, micro_batches: int) -> int:
-        return 2 if micro_batches % stages == 0 else 1
-
-    def rows(
-        self, parts: tuple[Part, ...], count: int, micro_batch: int, across: bool
-    ) -> list[np.ndarray]:
-        replicas = sum(part.count for part in parts)
-        slowest = max(self.forward_seconds(part, micro_batch) for part in parts) * 3
-        each = self.space.batch // (replicas * micro_batch) * slowest
-        return [np.arange(self.space.layers - 1) * each] * count
-
-    alone = rows
+MODEL = small_model(blocks=3)
+INFINITE = float("inf")
 
 
 @st.composite
-def spaces(draw: st.DrawFn) -> Space:
-    sizes = draw(st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=2), max_size=3))
-    pools, first = [], 0
-    for index, hosts in enumerate(sizes or [[2]]):
-        ranks = []
-        for count in hosts:
-            ranks.append(tuple(range(first, first + count)))
-            first += count
-        pools.append(Pool(f"kind {index}", "ethernet", tuple(ranks)))
-    return Space(
-        pools,
-        layers=draw(st.integers(3, 5)),
+def spaces(draw: st.DrawFn) -> tuple[Terms, Space]:
+    counts = draw(st.lists(st.integers(1, 6), min_size=1, max_size=3))
+    cluster = cluster_of(dict(zip(DEVICES, counts, strict=False)), ranks=draw(st.integers(1, 4)))
+    kinds = [cluster.hosts[place].kind for place in cluster.placement]
+    network = PlannedNetwork(topology_of(cluster))
+    # No device runs five ranks of a tensor group.
+    profile = profile_of(MODEL, DEVICES, tensors=(1, 2), micro_batches=(1, 2))
+    problem = Problem(MODEL, profile, network, kinds, pools_of(cluster), Runtime())
+    space = Space(
+        tuple(range(len(problem.pools))),
+        layers=MODEL.layers,
         batch=draw(st.sampled_from([1, 4, 6])),
         tensors=(1, 2, 5),
         contexts=draw(st.sampled_from([(1,), (1, 2)])),
@@ -103,18 +62,18 @@ def spaces(draw: st.DrawFn) -> Space:
         every_rank=draw(st.booleans()),
         tied=draw(st.booleans()),
     )
+    return Terms(problem), space
 
 
-def every_stages(space: Space) -> set[tuple[tuple[tuple[Part, ...], ...], int]]:
+def every_stages(terms: Terms, space: Space) -> set[tuple[tuple[tuple[Part, ...], ...], int]]:
     """The stages and micro-batch of each shape of the first family, from the definition."""
     found = set()
-    numbers = range(len(space.pools))
     for replicas in range(1, space.batch + 1):
         for micro_batch, context in product(space.micro_batches, space.contexts):
             if space.batch % (replicas * micro_batch):
                 continue
             for count in range(1, len(space.pools) + 1):
-                for order in permutations(numbers, count):
+                for order in permutations(space.pools, count):
                     for tensors in product((1, 2), repeat=count):
                         if space.tied and tensors[0] != tensors[-1]:
                             continue
@@ -124,52 +83,54 @@ def every_stages(space: Space) -> set[tuple[tuple[tuple[Part, ...], ...], int]]:
                                 for pool, tensor, run in zip(order, tensors, each, strict=True)
                                 for _ in range(run)
                             )
-                            if len(stages) <= space.layers and fits(space, stages):
+                            if len(stages) <= space.layers and fits(terms, space, stages):
                                 found.add((stages, micro_batch))
     return found
 
 
-def fits(space: Space, stages: tuple[tuple[Part, ...], ...]) -> bool:
-    used = 0
-    for index, pool in enumerate(space.pools):
+def fits(terms: Terms, space: Space, stages: tuple[tuple[Part, ...], ...]) -> bool:
+    used, pools = 0, terms.problem.pools
+    for index, pool in enumerate(pools):
         parts = [part for stage in stages for part in stage if part.pool == index]
         if parts and sum(part.count for part in parts) > pool.capacity(parts[0].width):
             return False
         used += sum(part.count * part.width for part in parts)
-    return not space.every_rank or used == sum(pool.ranks for pool in space.pools)
+    return not space.every_rank or used == sum(pool.ranks for pool in pools)
 
 
-def windows(space: Space, family) -> list[tuple[float, Shape]]:  # type: ignore[no-untyped-def]
-    """All shapes of a family, window after window."""
+def first_family(terms: Terms, space: Space) -> list[tuple[float, Shape]]:
     shapes = []
-    for group in space.groups():
-        low, high = 0.0, 0.7
-        while low < float("inf"):
-            window = Window(low, high, float("inf"))
-            found, further = family(space, Blocks(space), group, window)
-            assert all(low <= bound for bound, _ in found)
-            assert further >= high
-            shapes += found
-            low, high = further, further * 1.5
+    for group in groups(terms, space):
+        found = list(stage_shapes(terms, space, group, INFINITE))
+        assert [bound for bound, _ in found] == sorted(bound for bound, _ in found)
+        assert all(group.bound <= bound * (1 + 1e-9) for bound, _ in found)
+        below = found[len(found) // 2][0] if found else 0.0
+        kept = {shape for _, shape in stage_shapes(terms, space, group, below)}
+        assert kept <= {shape for _, shape in found}
+        assert all(bound >= 0.99 * below for bound, shape in found if shape not in kept)
+        shapes += found
     return shapes
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=30)
 @given(spaces())
-def test_each_shape_of_the_first_family_comes_once(space: Space) -> None:
-    shapes = windows(space, stage_shapes)
+def test_each_shape_of_the_first_family_comes_once(given_space: tuple[Terms, Space]) -> None:
+    shapes = first_family(*given_space)
     across = [(shape.stages, shape.micro_batch) for _, shape in shapes if shape.across]
     assert len(across) == len(set(across))
-    assert set(across) == every_stages(space)
+    assert set(across) == every_stages(*given_space)
 
 
-@settings(deadline=None)
-@given(spaces(), st.sampled_from([stage_shapes, replica_shapes]))
-def test_shapes_have_valid_places_and_bounds(space: Space, family) -> None:  # type: ignore[no-untyped-def]
-    ranks = {rank for pool in space.pools for host in pool.hosts for rank in host}
-    for bound, shape in windows(space, family):
-        stages = shape.place(space.pools)
+@settings(deadline=None, max_examples=30)
+@given(spaces())
+def test_shapes_have_valid_places_and_work(given_space: tuple[Terms, Space]) -> None:
+    terms, space = given_space
+    pools = terms.problem.pools
+    ranks = {rank for pool in pools for host in pool.hosts for rank in host}
+    for bound, shape in [*first_family(terms, space), *replica_shapes(terms, space)]:
+        stages = shape.place(pools)
         placed = [rank for stage in stages for replica in stage for rank in replica.ranks]
+        assert 0 < bound < INFINITE
         assert len(placed) == len(set(placed)) == shape.ranks
         assert set(placed) <= ranks
         assert not space.every_rank or set(placed) == ranks
@@ -179,86 +140,39 @@ def test_shapes_have_valid_places_and_bounds(space: Space, family) -> None:  # t
             wanted = [part for part in parts for _ in range(part.count)]
             for replica, part in zip(stage, wanted, strict=True):
                 assert (replica.tensor, replica.context) == (part.tensor, part.context)
-                inside = [host for host in space.pools[part.pool].hosts if replica.ranks[0] in host]
+                inside = [host for host in pools[part.pool].hosts if replica.ranks[0] in host]
                 assert set(replica.ranks) <= set(inside[0])
             assert len({part.tensor for part in parts}) == 1
-        least = fastest(space, shape)
-        assert least / STEP**2 <= bound <= filled(space, shape) * (1 + 1e-12)
+        together = space.batch // shape.micro_batch
+        if shape.shares:
+            assert sum(shape.shares) == together and len(set(shape.shares)) > 1
+            assert min(shape.shares) > 0 and max(shape.shares) == max(shape.micro_batches)
+        else:
+            assert set(shape.micro_batches) == {together // shape.replicas}
 
 
-def filled(space: Space, shape: Shape) -> float:
-    """The least seconds of all divisions of the blocks, where each stage waits for the first chunks
-    before it, and the first one for those on the way back."""
-    prices = Blocks(space)
-    micro_batches = space.batch // (shape.replicas * shape.micro_batch)
-    most = prices.most_chunks(len(shape.stages), micro_batches)
-    return min(filled_by(space, shape, micro_batches, chunks) for chunks in {1, most})
+def two_pools() -> tuple[Terms, Space]:
+    """Two V100 and one A100, each on a host of its own."""
+    cluster = cluster_of({"V100": 2, "A100": 1}, ranks=1)
+    kinds = [cluster.hosts[place].kind for place in cluster.placement]
+    profile = profile_of(MODEL, DEVICES, tensors=(1,), micro_batches=(1,))
+    network = PlannedNetwork(topology_of(cluster))
+    terms = Terms(Problem(MODEL, profile, network, kinds, pools_of(cluster), Runtime()))
+    return terms, Space((0, 1), layers=5, batch=12, tensors=(1,), micro_batches=(1,))
 
 
-def filled_by(space: Space, shape: Shape, micro_batches: int, chunks: int) -> float:
-    prices, stages, size = Blocks(space), len(shape.stages), shape.micro_batch
-    rows = [prices.rows(parts, 1, size, shape.across)[0].tolist() for parts in shape.stages]
-    first = [parts[0] for parts in shape.stages]
-    forward = [prices.forward_seconds(part, size) for part in first]
-    back = [prices.back_seconds(part, size, chunks) for part in first]
-    deferred = [2 * f - b for f, b in zip(forward, back, strict=True)]
-    moved = [
-        prices.transfer(a, 1, size, shape.across) if a == b else 0.0 for a, b in pairwise(first)
-    ]
-    least = float("inf")
-    for cuts in combinations_with_replacement(range(space.layers - 1), stages - 1):
-        start = way_back = step = 0.0
-        division = [b - a for a, b in pairwise((0, *cuts, space.layers - 2))]
-        if 0 in division[1:-1]:
-            continue  # a stage without layers
-        for s, blocks in enumerate(division):
-            busy = micro_batches * 3 * forward[s] - min(s + 1, micro_batches) * deferred[s]
-            step = max(step, start + rows[s][blocks], start + blocks * busy + way_back)
-            own = -(-(blocks + (s == 0)) // chunks) - (s == 0)
-            start += own * forward[s] + (moved[s] if s + 1 < stages else 0.0)
-            way_back += own * back[s] + (moved[s] if s + 1 < stages else 0.0)
-        least = min(least, step)
-    return least
+def test_a_faster_pool_serves_more_replicas_or_more_micro_batches() -> None:
+    shapes = {shape for _, shape in replica_shapes(*two_pools()) if len(shape.stages) == 1}
+    fast, slow = Part(1, 1, 1, 1), Part(0, 1, 1, 2)
+    assert Shape(((fast, Part(0, 1, 1, 1)),), 1, (6, 6)) in shapes
+    assert Shape(((fast, slow),), 1, (4, 4)) in shapes
+    (unequal,) = [shape for shape in shapes if shape.shares]
+    assert unequal == Shape(((fast, slow),), 1, (7, 3), True, (7, 3, 2))
 
 
-def fastest(space: Space, shape: Shape) -> float:
-    """Seconds in which the stages hold all blocks, with the slowest replica of each stage."""
-    each = [
-        Blocks(space).rows(parts, count, shape.micro_batch, shape.across)[0]
-        for parts, count in shape.runs
-        for _ in range(count)
-    ]
-    for within in sorted({seconds for row in each for seconds in row}):
-        held = sum(int(np.sum(row <= within)) - 1 for row in each)
-        if held >= space.layers - 2:
-            return within
-    raise AssertionError("one stage holds all blocks")
-
-
-@settings(deadline=None)
-@given(spaces(), st.sampled_from([stage_shapes, replica_shapes]), st.floats(0.5, 20))
-def test_shapes_that_hold_too_few_blocks_are_left_out(space: Space, family, below: float) -> None:  # type: ignore[no-untyped-def]
-    for group in space.groups():
-        every = Window(0.0, float("inf"), float("inf"))
-        shapes, _ = family(space, Blocks(space), group, every)
-        kept, _ = family(space, Blocks(space), group, every._replace(below=below))
-        assert {shape for _, shape in kept} <= {shape for _, shape in shapes}
-        left_out = {shape for _, shape in shapes} - {shape for _, shape in kept}
-        assert all(filled(space, shape) >= below / STEP for shape in left_out)
-
-
-def test_replicas_of_whole_pipelines_prefer_the_faster_pool() -> None:
-    pools = [Pool("slow", "ethernet", ((0, 1), (2, 3))), Pool("fast", "ethernet", ((4, 5),))]
-    space = Space(pools, layers=4, batch=6, tensors=(1, 2), micro_batches=(1,))
-
-    every = Window(0.0, 1e9, 1e9)
-    found, _ = replica_shapes(space, Blocks(space, faster=1), ShapeGroup(3, 1, 1), every)
-    shapes = [shape for _, shape in found]
-    assert {shape.stages for shape in shapes} >= {
-        ((Part(1, 1, 1, 2), Part(0, 1, 1, 1)),),
-        ((Part(1, 2, 1, 1), Part(0, 2, 1, 2)),),
-        ((Part(1, 1, 1, 1), Part(0, 1, 1, 2)),) * 2,
-    }
+def test_chunks_of_a_stage_differ_by_one_layer_at_most() -> None:
+    assert spans_of([3, 2], 1) == [[(0, 3)], [(3, 5)]]
+    assert spans_of([3, 2], 2) == [[(0, 2), (3, 4)], [(2, 3), (4, 5)]]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 from hetcomm.plan.layout import Layout, Replica
 from hetcomm.plan.model import Model
@@ -25,6 +27,17 @@ def replica_costs(
 _Pass = tuple[float, float, tuple[LayerSeconds, ...]]
 
 
+class _Class(NamedTuple):
+    """kinds: of devices. charged: whether the tensor group's collectives are not in the measured
+    times. ranks: where their places matter."""
+
+    kinds: tuple[str, ...]
+    tensor: int
+    context: int
+    charged: bool
+    ranks: tuple[int, ...]
+
+
 class _Costs:
     def __init__(
         self, model: Model, layout: Layout, profile: Profile, network: Network,
@@ -43,53 +56,63 @@ class _Costs:
         boundaries = range(self.virtual - 1)
         activations = [self._transfers(v, backward=False) for v in boundaries]
         gradients = [self._transfers(v, backward=True) for v in boundaries]
+        known: dict[tuple[object, ...], Costs] = {}
         found = []
         for r in range(self.layout.replicas):
-            forward, backward, receive, receive_gradient, layers = [], [], [], [], []
-            weights: list[float] = []
-            for v in range(self.virtual):
-                replica = stages[v % len(stages)].replicas[r]
-                f, b, each = self._pass(v, replica)
-                layers.append(each)
-                own, message = self._host_work(replica)
-                has_next, has_previous = v + 1 < self.virtual, v > 0
-                halves = 1
-                if self.layout.schedule == "zero_bubble":
-                    # The gradients of inputs and of weights take the same operations.
-                    halves = 2
-                    weights.append(b / 2 + own)
-                forward.append(f + own + message * has_next)
-                backward.append(b / halves + own + message * has_previous)
-                work = self._receive(replica) + message
-                receive.append(work if has_previous else 0.0)
-                receive_gradient.append(work if has_next else 0.0)
-            found.append(
-                Costs(
-                    tuple(forward),
-                    tuple(backward),
-                    tuple(each[r] for each in activations),
-                    tuple(each[r] for each in gradients),
-                    tuple(receive),
-                    tuple(receive_gradient),
-                    tuple(weights),
-                    tuple(layers),
-                )
-            )
+            replicas = [stage.replicas[r] for stage in stages]
+            moved = [tuple(each[r] for each in every) for every in (activations, gradients)]
+            key = (*moved, *map(self._class, replicas))
+            if key not in known:
+                known[key] = self._of_replicas(replicas, *moved)
+            found.append(known[key])
         return found, self.error
+
+    def _class(self, replica: Replica) -> _Class:
+        """Equal for replicas whose passes cost the same."""
+        kinds = tuple(sorted({self.devices[rank] for rank in replica.ranks}))
+        group = replica.ranks[: replica.tensor]
+        charged = len(group) > 1 and (
+            len(levels_of(self.network, group, "host")) > 1
+            or any(self.profile.nearest(kind, "block", replica.tensor) == 1 for kind in kinds)
+        )
+        parts = self.runtime.parts and replica.tensor > 1
+        spread = replica.ranks if charged or parts or replica.context > 1 else ()
+        return _Class(kinds, replica.tensor, replica.context, charged, spread)
+
+    def _of_replicas(
+        self, replicas: Sequence[Replica], activation: Sequence[float], gradient: Sequence[float]
+    ) -> Costs:
+        """The costs of a pipeline, whose stages these are."""
+        forward, backward, receive, receive_gradient, layers = [], [], [], [], []
+        weights: list[float] = []
+        for v in range(self.virtual):
+            replica = replicas[v % len(replicas)]
+            f, b, each = self._pass(v, replica)
+            layers.append(each)
+            own, message = self._host_work(replica)
+            has_next, has_previous = v + 1 < self.virtual, v > 0
+            halves = 1
+            if self.layout.schedule == "zero_bubble":
+                # The gradients of inputs and of weights take the same operations.
+                halves = 2
+                weights.append(b / 2 + own)
+            forward.append(f + own + message * has_next)
+            backward.append(b / halves + own + message * has_previous)
+            work = self._receive(replica) + message
+            receive.append(work if has_previous else 0.0)
+            receive_gradient.append(work if has_next else 0.0)
+        return Costs(
+            tuple(forward), tuple(backward), activation, gradient, tuple(receive),
+            tuple(receive_gradient), tuple(weights), tuple(layers),
+        )  # fmt: skip
 
     def _pass(self, virtual: int, replica: Replica) -> _Pass:
         """Forward and backward of one virtual stage. The slowest device sets the pace of a replica.
         The time of a measured tensor group has the group's collectives, inside a host."""
         stages = self.layout.stages
         chunk, stage = divmod(virtual, len(stages))
-        kinds = sorted({self.devices[rank] for rank in replica.ranks})
-        group = replica.ranks[: replica.tensor]
-        charged = len(group) > 1 and (
-            len(levels_of(self.network, group, "host")) > 1
-            or any(self.profile.nearest(kind, "block", replica.tensor) == 1 for kind in kinds)
-        )
-        spread = replica.ranks if charged or replica.context > 1 else ()
-        key = (virtual, tuple(kinds), replica.tensor, replica.context, spread)
+        own = self._class(replica)
+        kinds, charged, key = own.kinds, own.charged, (virtual, *own)
         if key not in self._passes:
             first, end = stages[stage].chunks[chunk]
             found = []
@@ -159,18 +182,15 @@ class _Costs:
         if ends[0] is ends[1]:
             return [0.0] * self.layout.replicas
         source, target = reversed(ends) if backward else ends
-        waves: list[list[tuple[int, int]]] = []
-        plans = []
-        for r, (a, b) in enumerate(zip(source.replicas, target.replicas, strict=True)):
-            lanes = math.lcm(len(a.ranks), len(b.ranks))
-            if self.runtime.whole_parts:
-                lanes = math.lcm(lanes, *(len(stage.replicas[r].ranks) for stage in stages))
-            every = rounds(a.ranks, b.ranks, lanes)
-            for i, pairs in enumerate(every):
-                if len(waves) <= i:
-                    waves.append([])
-                waves[i] += pairs
-            plans.append((len(every), self._part(a, lanes)))
+        finest = (1,) * self.layout.replicas
+        if self.runtime.whole_parts:
+            sizes = ([len(replica.ranks) for replica in stage.replicas] for stage in stages)
+            finest = tuple(math.lcm(*each) for each in zip(*sizes, strict=True))
+        waves, counts = waves_of(source.replicas, target.replicas, finest)
+        plans = [
+            (count, self._part(a, lanes))
+            for a, (count, lanes) in zip(source.replicas, counts, strict=True)
+        ]
         known: dict[tuple[int, int], float] = {}
         for each in plans:
             if each not in known:
@@ -206,6 +226,25 @@ class _Costs:
             group = replica.ranks[: replica.tensor]
             seconds += self.network.collective("all_gather", [group], int(size))
         return seconds
+
+
+@lru_cache(maxsize=512)
+def waves_of(
+    source: tuple[Replica, ...], target: tuple[Replica, ...], finest: tuple[int, ...]
+) -> tuple[list[tuple[tuple[int, int], ...]], list[tuple[int, int]]]:
+    """Who sends to whom, in rounds of all replicas; and of each replica its rounds and lanes, which
+    are a multiple of `finest`."""
+    waves: list[list[tuple[int, int]]] = []
+    counts = []
+    for a, b, fine in zip(source, target, finest, strict=True):
+        lanes = math.lcm(len(a.ranks), len(b.ranks), fine)
+        every = rounds(a.ranks, b.ranks, lanes)
+        for i, pairs in enumerate(every):
+            if len(waves) <= i:
+                waves.append([])
+            waves[i] += pairs
+        counts.append((len(every), lanes))
+    return list(map(tuple, waves)), counts
 
 
 def rounds(source: Sequence[int], target: Sequence[int], lanes: int) -> list[list[tuple[int, int]]]:

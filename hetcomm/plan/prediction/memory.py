@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
-from hetcomm.plan.layout import Layout
+from hetcomm.plan.layout import Layout, Replica, groups_of
 from hetcomm.plan.model import Model
 from hetcomm.plan.prediction.network import Network, levels_of
 from hetcomm.plan.prediction.runtime import Runtime
@@ -50,20 +51,27 @@ def stage_parameters(model: Model, layout: Layout, stage: int, tensor: int) -> i
     return found
 
 
+def kept_bytes(
+    model: Model, profile: Profile | None, recompute: bool, kind: str, tensor: int
+) -> float:
+    """Bytes that one sample keeps of a layer on a rank for the backward pass."""
+    if recompute and kind == "block":
+        return model.output_bytes()
+    if profile is not None:
+        return profile.kept_bytes(model, kind, tensor)
+    return model.kept_bytes(kind, tensor)
+
+
 def chunk_kept(
     model: Model, layout: Layout, profile: Profile | None, stage: int, tensor: int, context: int
 ) -> list[float]:
     """Bytes that one micro-batch keeps on a rank for the backward pass, of each chunk."""
     found = []
     for first, end in layout.stages[stage].chunks:
-        size = 0.0
-        for kind, count in model.count(first, end).items():
-            if layout.recompute and kind == "block":
-                size += count * model.output_bytes()
-            elif profile is not None:
-                size += count * profile.kept_bytes(model, kind, tensor)
-            else:
-                size += count * model.kept_bytes(kind, tensor)
+        size = sum(
+            count * kept_bytes(model, profile, layout.recompute, kind, tensor)
+            for kind, count in model.count(first, end).items()
+        )
         found.append(size * layout.micro_batch / context)
     return found
 
@@ -83,7 +91,8 @@ def memory(
     found: dict[int, Memory] = {}
     for s, stage in enumerate(layout.stages):
         known: dict[tuple[object, ...], Memory] = {}
-        degrees = _degrees(layout, network, s)
+        levels = (layout.weights, layout.gradients, layout.optimizer_states)
+        degrees = _degrees(network, stage.replicas, levels)
         for replica, count in zip(stage.replicas, layout.micro_batches, strict=True):
             for rank in replica.ranks:
                 key = (replica.tensor, replica.context, devices[rank], count, *degrees[rank])
@@ -93,39 +102,72 @@ def memory(
     return found
 
 
-def _degrees(layout: Layout, network: Network, stage: int) -> dict[int, tuple[int, int, int]]:
-    """By rank the ranks that share its weights, gradients and optimizer states in parts."""
-    found: dict[int, list[int]] = {}
-    for level in (layout.weights, layout.gradients, layout.optimizer_states):
-        of_level: dict[int, int] = {}
-        for group in layout.data_groups(stage):
-            for part in levels_of(network, group, level):
-                for rank in part:
-                    of_level[rank] = len(part)
-        for rank, degree in of_level.items():
-            found.setdefault(rank, []).append(degree)
-    return {rank: (each[0], each[1], each[2]) for rank, each in found.items()}
+@lru_cache(maxsize=256)
+def _degrees(
+    network: Network, replicas: tuple[Replica, ...], levels: tuple[str, ...]
+) -> dict[int, tuple[int, ...]]:
+    """By rank the ranks that share its weights, gradients and optimizer states in parts. levels: of
+    these."""
+    of_level = {
+        level: {
+            rank: len(part)
+            for group in groups_of(replicas)
+            for part in levels_of(network, group, level)
+            for rank in part
+        }
+        for level in set(levels)
+    }
+    ranks = (rank for replica in replicas for rank in replica.ranks)
+    return {rank: tuple(of_level[level][rank] for level in levels) for rank in ranks}
 
 
 def _of_rank(
     model: Model, layout: Layout, runtime: Runtime, profile: Profile | None, stage: int,
     key: tuple[object, ...],
 ) -> Memory:  # fmt: skip
-    tensor, context, device, micro_batches, weights, gradients, states = key
+    tensor, context, device, micro_batches, *shares = key
     assert isinstance(tensor, int) and isinstance(context, int) and isinstance(device, str)
     assert isinstance(micro_batches, int)
-    assert isinstance(weights, int) and isinstance(gradients, int) and isinstance(states, int)
-    parameters = stage_parameters(model, layout, stage, tensor)
     sizes = chunk_kept(model, layout, profile, stage, tensor, context)
     chunks = layout.stages[stage].chunks
-    kinds = {kind for first, end in chunks for kind in model.count(first, end)}
-    samples = layout.micro_batch / context
     held = most_held(layout.schedule, len(layout.stages), micro_batches, stage, sizes)
+    return rank_memory(
+        model,
+        runtime,
+        device,
+        kinds={kind for first, end in chunks for kind in model.count(first, end)},
+        parameters=stage_parameters(model, layout, stage, tensor),
+        tensor=tensor,
+        samples=layout.micro_batch / context,
+        recompute=layout.recompute,
+        held=held,
+        shares=tuple(shares),  # type: ignore[arg-type]
+        pipelined=len(layout.stages) > 1,
+    )
+
+
+def rank_memory(
+    model: Model,
+    runtime: Runtime,
+    device: str,
+    *,
+    kinds: Iterable[str],
+    parameters: int,
+    tensor: int,
+    samples: float,
+    recompute: bool,
+    held: float,
+    shares: tuple[int, int, int],
+    pipelined: bool,
+) -> Memory:
+    """Of a rank of a stage. kinds: of its layers. samples: of a pass on this rank. held: bytes of
+    activations. shares: the ranks that share weights, gradients and optimizer states in parts."""
     working = max(model.working_bytes(kind, tensor) for kind in kinds) * samples
-    if layout.recompute and "block" in kinds:
+    if recompute and "block" in kinds:
         working += model.kept_bytes("block", tensor) * samples
     flat = parameters * model.gradient_bytes if runtime.flat_gradients else 0
-    moving = 2 * model.output_bytes() * samples if len(layout.stages) > 1 else 0.0
+    moving = 2 * model.output_bytes() * samples if pipelined else 0.0
+    weights, gradients, states = shares
     return Memory(
         weights=parameters * model.weight_bytes / weights,
         gradients=parameters * model.gradient_bytes / gradients,

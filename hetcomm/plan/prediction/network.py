@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -22,7 +22,7 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
 Groups = Sequence[Sequence[int]]
 
 
-class Network(Protocol):
+class Network(Hashable, Protocol):
     """What a job's ranks have between them. All times are seconds."""
 
     @property
@@ -110,7 +110,7 @@ class Place:
     zone: str = ""
 
 
-@dataclass
+@dataclass(eq=False)
 class Curves:
     """A network of measured curves between hosts and inside hosts.
 

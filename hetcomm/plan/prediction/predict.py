@@ -167,10 +167,14 @@ def _step(
     """Seconds of the step, and their parts by (stage, replica)."""
     parts: dict[tuple[int, int], dict[str, float]] = {}
     for s, stage in enumerate(after):
-        for r, timeline in enumerate(timelines):
-            found = dict.fromkeys(("forward", "backward", "weights", "receive"), 0.0)
-            for span in timeline.spans[s]:
-                found[span.what] += span.end - span.start
+        computed: dict[int, dict[str, float]] = {}
+        for r, timeline in enumerate(timelines):  # equal replicas share one
+            if id(timeline) not in computed:
+                of_timeline = dict.fromkeys(("forward", "backward", "weights", "receive"), 0.0)
+                for span in timeline.spans[s]:
+                    of_timeline[span.what] += span.end - span.start
+                computed[id(timeline)] = of_timeline
+            found = dict(computed[id(timeline)])
             found["waiting"] = timeline.ends[s] - sum(found.values())
             found["barrier"] = stage.start - timeline.ends[s]
             found["gradients"] = stage.gradients

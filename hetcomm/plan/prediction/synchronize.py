@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hetcomm.plan.layout import LEVELS, Layout
+from hetcomm.plan.layout import LEVELS, Layout, Replica, groups_of
 from hetcomm.plan.model import Model
 from hetcomm.plan.prediction.memory import stage_parameters
 from hetcomm.plan.prediction.network import Groups, Network, levels_of
@@ -69,14 +70,9 @@ def synchronization(
     for s, stage in enumerate(layout.stages):
         parts = max(replica.tensor for replica in stage.replicas)
         parameters = stage_parameters(model, layout, s, parts)
-        groups = layout.data_groups(s)
-        reductions = [
-            Reduction(
-                model, network, wave, layout.weights, layout.gradients, layout.optimizer_states,
-                layout.codec,
-            )
-            for wave in waves(groups)
-        ]  # fmt: skip
+        groups = groups_of(stage.replicas)
+        levels = (layout.weights, layout.gradients, layout.optimizer_states)
+        reductions = reductions_of(model, network, stage.replicas, *levels, layout.codec)
         seconds = sum(float(each.seconds([parameters])[0]) for each in reductions)
         if runtime.flat_gradients:
             # To copy to the flat buffer, to scale, and to copy back: each reads and writes once.
@@ -90,14 +86,16 @@ def synchronization(
             degree: stage_parameters(model, layout, s, degree) / share
             for degree in {replica.tensor for replica in stage.replicas}
         }
-        optimizer = tuple(
-            crowding
-            * max(
-                profile.step_seconds(device, replica.tensor, own[replica.tensor])
-                for device in {devices[rank] for rank in replica.ranks}
-            )
+        unlike = [
+            (replica.tensor, frozenset(devices[rank] for rank in replica.ranks))
             for replica in stage.replicas
-        )
+        ]
+        steps = {
+            (tensor, kinds): crowding
+            * max(profile.step_seconds(device, tensor, own[tensor]) for device in kinds)
+            for tensor, kinds in dict.fromkeys(unlike)
+        }
+        optimizer = tuple(steps[each] for each in unlike)
         pieces = (
             _pieces(model, layout, network, s, reductions, slower) if runtime.partitions else None
         )
@@ -107,7 +105,7 @@ def synchronization(
 
 
 def _pieces(
-    model: Model, layout: Layout, network: Network, stage: int, reductions: Sequence[Reduction],
+    model: Model, layout: Layout, network: Network, stage: int, reductions: tuple[Reduction, ...],
     slower: float,
 ) -> Pieces:  # fmt: skip
     """Zero bubble's backward passes for weights do not reduce, so all sums are left. slower: how
@@ -127,9 +125,7 @@ def _pieces(
             beside = beside + each.beside(sizes)
         left += float(each.left(total)[0])
         updates = updates + each.updates(sizes)
-    hosts = PieceHosts(
-        *(hosts_of(network, [each.groups[which] for each in reductions]) for which in range(3))
-    )
+    hosts = piece_hosts(network, reductions)
     if not hides:
         hosts = hosts._replace(left={**hosts.beside, **hosts.left})
     return Pieces(
@@ -138,6 +134,26 @@ def _pieces(
         dict(zip(kinds, map(float, updates * slower), strict=True)),
         hosts,
         _norm(layout, network, stage),
+    )
+
+
+@lru_cache(maxsize=256)
+def reductions_of(
+    model: Model, network: Network, replicas: tuple[Replica, ...], weights: str, gradients: str,
+    states: str, codec: str,
+) -> tuple[Reduction, ...]:  # fmt: skip
+    """The reductions of a stage's gradients, one after another."""
+    return tuple(
+        Reduction(model, network, wave, weights, gradients, states, codec)
+        for wave in waves(groups_of(replicas))
+    )
+
+
+@lru_cache(maxsize=256)
+def piece_hosts(network: Network, reductions: tuple[Reduction, ...]) -> PieceHosts:
+    """The hosts of a stage's reductions, by piece."""
+    return PieceHosts(
+        *(hosts_of(network, [each.groups[which] for each in reductions]) for which in range(3))
     )
 
 
@@ -163,9 +179,9 @@ def _norm(layout: Layout, network: Network, stage: int) -> float:
     return 2 * small("all_reduce", data, 16) + small("all_reduce", pipelines, 8)
 
 
-def waves(groups: list[list[int]]) -> list[list[list[int]]]:
+def waves(groups: Groups) -> list[list[Sequence[int]]]:
     """Groups that run at once. A rank in several groups serves them one after another."""
-    waves: list[list[list[int]]] = []
+    waves: list[list[Sequence[int]]] = []
     used: list[set[int]] = []
     for group in groups:
         if len(group) < 2:
@@ -192,7 +208,7 @@ class Reduction:
     PARTS = ("beside", "left", "updates")  # methods, in the order of `groups`
 
     def __init__(
-        self, model: Model, network: Network, groups: list[list[int]], weights: str, gradients: str,
+        self, model: Model, network: Network, groups: Groups, weights: str, gradients: str,
         states: str, codec: str,
     ) -> None:  # fmt: skip
         self.model, self.network, self.codec = model, network, codec
@@ -268,7 +284,7 @@ def _updated(network: Network, weights: str, parts: Groups) -> tuple[Groups, int
     return _fixed(groups), widest
 
 
-def _share(layout: Layout, network: Network, group: list[int]) -> int:
+def _share(layout: Layout, network: Network, group: Sequence[int]) -> int:
     """The ranks that share an optimizer's states."""
     return min(len(part) for part in levels_of(network, group, layout.optimizer_states))
 

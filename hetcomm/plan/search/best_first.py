@@ -15,6 +15,8 @@ Solution = TypeVar("Solution")
 
 # The search looks at the clock after so many nodes.
 LOOK = 32
+# One of so many nodes has a close bound, if there is one.
+TURNS = 4
 # Nodes that a search for runners-up opens at most, once the best solution is known.
 MORE = 100
 
@@ -23,7 +25,7 @@ class Node(Protocol[Leaf]):
     """A set of leaves.
 
     bound: no leaf of the set costs less. close: whether the cheapest leaf costs hardly more. leaf:
-    the only leaf of the set, or None for a set that open() divides.
+    a leaf of the set to price, if it is known.
     """
 
     @property
@@ -36,8 +38,8 @@ class Node(Protocol[Leaf]):
     def leaf(self) -> Leaf | None: ...
 
     def open(self, below: float) -> Iterable[Node[Leaf]]:
-        """Nodes that together hold all leaves of the set that cost less than `below`, the most
-        promising first."""
+        """Nodes that together hold all other leaves of the set that cost less than `below`, the
+        most promising first."""
         ...
 
 
@@ -64,24 +66,36 @@ class Found(Generic[Solution]):
 def best_first(
     roots: Iterable[Node[Leaf]],
     price: Callable[[Leaf], tuple[float, Solution] | None],
-    key: Callable[[Leaf], Hashable],
+    key: Callable[[Solution], Hashable],
     *,
+    known: Iterable[tuple[float, Solution]] = (),
     top: int = 1,
     tolerance: float = 0.0,
     seconds: float = float("inf"),
 ) -> Found[Solution]:
     """The solution of least cost, and runners-up: good solutions, but not always the next best.
 
-    price: the cost of a leaf and its solution; None for a leaf without one. The search ends when no
-    other leaf can cost less than (1 - tolerance) times the best one, or after `seconds`. Nodes with
-    close bounds and others take turns, so that good leaves are known early. Of nodes with equal
-    bounds the latest comes first.
+    price: the cost of a leaf and its solution; None for a leaf without one. known: solutions from
+    elsewhere. The search ends when no other leaf can cost less than (1 - tolerance) times the best
+    one, or after `seconds`. Nodes with close bounds and others take turns, so that good leaves are
+    known early. Of nodes with equal bounds the latest comes first.
     """
     end = time.monotonic() + seconds
     order = count(0, -1)
     heaps: dict[bool, list[tuple[float, int, Node[Leaf]]]] = {False: [], True: []}
     best: dict[Hashable, tuple[float, Solution]] = {}
     least = below = float("inf")
+
+    def take(found: tuple[float, Solution]) -> None:
+        nonlocal least, below
+        name, cost = key(found[1]), found[0]
+        if name not in best or cost < best[name][0]:
+            best[name] = found
+        if cost < least:
+            least, below = cost, cost * (1 - tolerance)
+
+    for each in known:
+        take(each)
     priced = opened = 0
     cut = False
 
@@ -92,7 +106,7 @@ def best_first(
 
     def look(node: Node[Leaf]) -> Iterable[Node[Leaf]]:
         """Opens or prices a node."""
-        nonlocal priced, opened, least, below
+        nonlocal priced, opened
         opened += 1
         leaf = node.leaf
         if leaf is None:
@@ -100,21 +114,17 @@ def best_first(
         found = price(leaf)
         if found is not None:
             priced += 1
-            name, cost = key(leaf), found[0]
-            if name not in best or cost < best[name][0]:
-                best[name] = found
-            if cost < least:
-                least, below = cost, cost * (1 - tolerance)
-        return []
+            take(found)
+        return node.open(below)
 
     push(roots)
     while live := [close for close, heap in heaps.items() if heap and heap[0][0] < below]:
         if opened % LOOK == 0 and time.monotonic() > end:
             cut = True
             break
-        turn = live[opened % len(live)]
+        turn = live[-1 if opened % TURNS == TURNS - 1 else 0]
         push(look(heapq.heappop(heaps[turn])[2]))
-    bound = min(heaps[close][0][0] for close in live) if cut else below
+    bound = min([below, *(heaps[close][0][0] for close in live if cut)])
     below = float("inf")  # only runners-up come from here on, so no leaf is too slow
     for _ in range(0 if cut else MORE):
         left = heaps[True] or heaps[False]

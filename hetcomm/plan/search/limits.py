@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NoReturn
 
-import numpy as np
-
 from hetcomm import _core
 from hetcomm.plan.search.nodes import Search
 from hetcomm.plan.search.search import lacking, search
@@ -29,9 +27,7 @@ def upper_bound(root: Search) -> float:
         for samples in root.space.micro_batches:
             for tensor in root.space.tensors:
                 if terms.block_seconds(index, tensor, 1, samples) is not None:
-                    times = terms.layer_seconds(Part(index, tensor, 1, 1), samples)
-                    seconds = np.add(*times).sum()
-                    rates.append(samples / float(seconds) / tensor)
+                    rates.append(1 / terms.sample_seconds(Part(index, tensor, 1, 1), samples))
         total += max(rates) * pool.ranks
     ranks = sum(pool.ranks for pool in terms.problem.pools)
     return total / terms.problem.profile.crowding(ranks)

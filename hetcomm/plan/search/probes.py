@@ -1,26 +1,26 @@
-"""What the network and the profile charge a shape, before its layers are divided."""
+"""What the network charges a shape, before its layers are divided."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
-from itertools import pairwise
-from typing import TypeVar
+from functools import cached_property
+from typing import NamedTuple
 
-import numpy as np
-
-from hetcomm.plan.layout import Replica, Stage
-from hetcomm.plan.prediction.costs import rounds
+from hetcomm.plan.layout import Replica, groups_of
+from hetcomm.plan.prediction.costs import waves_of
 from hetcomm.plan.prediction.network import levels_of
-from hetcomm.plan.prediction.synchronize import Reduction, hosts_of, waves
-from hetcomm.plan.search.division import Floats
-from hetcomm.plan.search.settings import Settings
+from hetcomm.plan.prediction.synchronize import piece_hosts, reductions_of
 from hetcomm.plan.search.shapes import Part, Shape, place
-from hetcomm.plan.search.terms import Terms
+from hetcomm.plan.search.terms import Terms, Value
 
-Value = TypeVar("Value")
-Parts = tuple[Part, ...]
+
+class Sums(NamedTuple):
+    """Seconds of messages of one block's gradients and weights, at least; see Pieces."""
+
+    left: float
+    beside: float
+    updates: float
+    crossing: float  # of the first two, in which the NICs of each of the stage's hosts are busy
 
 
 class Probes:
@@ -29,236 +29,148 @@ class Probes:
     Stages of equal parts whose ranks lie alike on their hosts have equal prices in all shapes.
     """
 
-    def __init__(self, terms: Terms, shape: Shape, batch: int) -> None:
-        self.terms, self.shape, self.batch = terms, shape, batch
-
-    @cached_property
-    def keys(self) -> list[tuple[object, ...]]:
-        """Of each stage, equal for equal prices."""
-        return [
-            self._known(
-                ("key", parts, count, s, self.shape.across), partial(self._key, parts, count, s)
-            )
-            for parts, count in self.shape.runs
-            for s in range(count)
-        ]
-
-    def _key(self, parts: Parts, count: int, place: int) -> tuple[object, ...]:
-        """Of stages with these parts, those whose ranks lie alike on hosts and islands cost the
-        same; place: in its run."""
-        pools = self.terms.problem.pools
-        if not all(pools[part.pool].uniform for part in parts):
-            return (parts, count, place, self.shape.across)
-        pattern = self._pattern(self._placed(parts, count)[place])
-        known: dict[object, int] = self._known(("patterns",), dict)
-        return (parts, known.setdefault((parts, *pattern), len(known)))
+    def __init__(self, terms: Terms, shape: Shape) -> None:
+        self.terms, self.shape = terms, shape
 
     @cached_property
     def replicas(self) -> list[tuple[Replica, ...]]:
         """Of each stage."""
-        return [stage for parts, count in self.shape.runs for stage in self._placed(parts, count)]
+        across, pools = self.shape.across, self.terms.problem.pools
 
-    def _placed(self, parts: Parts, count: int) -> list[tuple[Replica, ...]]:
-        across = self.shape.across
-        return self._known(
-            ("place", parts, count, across),
-            lambda: place(self.terms.problem.pools, parts, count, across),
-        )
+        def placed(parts: tuple[Part, ...], count: int) -> list[tuple[Replica, ...]]:
+            key = ("place", parts, count, across)
+            return self.terms.once(key, lambda: place(pools, parts, count, across))
 
-    @cached_property
-    def slowest(self) -> int:
-        """The place of the parts whose pipelines take longest, in each stage."""
-        seconds = [0.0] * len(self.shape.stages[0])
-        for parts, count in self.shape.runs:
-            for line, part in enumerate(parts):
-                seconds[line] += count * sum(self.terms.block_passes(part, self.shape.micro_batch))
-        return seconds.index(max(seconds))
+        return [stage for parts, count in self.shape.runs for stage in placed(parts, count)]
 
     @cached_property
-    def transfers(self) -> Floats:
+    def keys(self) -> list[tuple[object, ...]]:
+        """Of each stage, equal for equal prices."""
+        stages = zip(self.shape.stages, self.replicas, strict=True)
+        return [(parts, *self._pattern(replicas)) for parts, replicas in stages]
+
+    def _pattern(self, replicas: Sequence[Replica]) -> tuple[tuple[object, ...], ...]:
+        """Equal for replicas whose ranks lie alike on hosts and islands."""
+        network, pools = self.terms.problem.network, self.terms.problem.pools
+        ranks = tuple(rank for replica in replicas for rank in replica.ranks)
+
+        def compute() -> tuple[tuple[object, ...], ...]:
+            if not all(pool.uniform for pool in pools):
+                return (ranks,)
+            found = []
+            for level in ("host", "island"):
+                first: dict[object, int] = {}
+                domains = (network.domain(rank, level) for rank in ranks)
+                found.append(tuple(first.setdefault(each, len(first)) for each in domains))
+            return tuple(found)
+
+        return self.terms.once(("pattern", ranks), compute)
+
+    @cached_property
+    def transfers(self) -> list[float]:
         """Seconds of an activation to the next stage, or of a gradient back if that is faster,
         while all replicas send."""
-        return np.asarray([min(each) for each in self._transfers])
-
-    @cached_property
-    def slower_transfers(self) -> Floats:
-        """The same, if the slower one counts."""
-        return np.asarray([max(each) for each in self._transfers])
-
-    @cached_property
-    def _transfers(self) -> list[list[float]]:
-        ends = [(*run, s) for run in self.shape.runs for s in range(run[1])]
-        return [
-            self._known(
-                ("transfer", *pair, self.shape.across, self.shape.micro_batch),
-                partial(self._transfer, s, s + 1),
-            )
-            for s, pair in enumerate(pairwise(ends))
-        ]
+        return [self._moved(s, s + 1) for s in range(len(self.replicas) - 1)]
 
     @cached_property
     def wrap(self) -> float:
         """The same from the last stage to the first one's next chunk."""
-        first, last = self.shape.runs[0], self.shape.runs[-1]
-        pair = ((*last, last[1] - 1), (*first, 0))
-        return min(
-            self._known(
-                ("transfer", *pair, self.shape.across, self.shape.micro_batch),
-                partial(self._transfer, len(self.shape.stages) - 1, 0),
-            )
-        )
+        last = len(self.replicas) - 1
+        return self._moved(last, 0) if last else 0.0
 
-    def _transfer(self, stage: int, following: int) -> list[float]:
-        """There and back. Ranks that lie alike on hosts send alike."""
-        ends = [self.shape.stages[s] for s in (stage, following)]
-        replicas = [replica for s in (stage, following) for replica in self.replicas[s]]
-        pattern: tuple[object, ...] = (stage, following, self.shape)
-        if all(self.terms.problem.pools[part.pool].uniform for parts in ends for part in parts):
-            pattern = self._pattern(replicas)
-        key = ("transfer of", *ends, pattern, self.shape.micro_batch)
-        return self._known(key, lambda: self._transfer_of(stage, following))
+    def _moved(self, stage: int, following: int) -> float:
+        parts = (self.shape.stages[stage], self.shape.stages[following])
+        a, b = self.replicas[stage], self.replicas[following]
+        key = ("transfer", self.shape.micro_batch, *parts, *self._pattern((*a, *b)))
+        return self.terms.once(key, lambda: self._transfer(a, b))
 
-    def _pattern(self, replicas: Sequence[Replica]) -> tuple[tuple[int, ...], ...]:
-        """Equal for replicas whose ranks lie alike on hosts and islands."""
-        domain = self.terms.problem.network.domain
-        ranks = [rank for replica in replicas for rank in replica.ranks]
-        found = []
-        for level in ("host", "island"):
-            first: dict[object, int] = {}
-            found.append(tuple(first.setdefault(domain(r, level), len(first)) for r in ranks))
-        return tuple(found)
-
-    def _transfer_of(self, stage: int, following: int) -> list[float]:
+    def _transfer(self, a: Sequence[Replica], b: Sequence[Replica]) -> float:
         network, runtime = self.terms.problem.network, self.terms.problem.runtime
         size = self.terms.problem.model.output_bytes() * self.shape.micro_batch
-        source, target = self.replicas[stage], self.replicas[following]
         found = []
-        for senders, receivers in ((source, target), (target, source)):
-            every, plans = [], set()
-            for a, b in zip(senders, receivers, strict=True):
-                lanes = math.lcm(len(a.ranks), len(b.ranks))
-                every.append(rounds(a.ranks, b.ranks, lanes))
-                plans.add((len(every[-1]), -(-size // (lanes if runtime.parts else a.context))))
+        for source, target in ((a, b), (b, a)):
+            waves, counts = waves_of(tuple(source), tuple(target), (1,) * len(source))
+            plans = {
+                (count, -(-size // (lanes if runtime.parts else one.context)))
+                for one, (count, lanes) in zip(source, counts, strict=True)
+            }
             for count, part in plans:
-                together = [
-                    [pair for each in every if i < len(each) for pair in each[i]]
-                    for i in range(count)
-                ]
-                found.append(sum(network.transfer(pairs, part) for pairs in together))
-        return found
+                found.append(sum(network.transfer(pairs, part) for pairs in waves[:count]))
+        return min(found)
+
+    @cached_property
+    def hosts(self) -> list[set[object]]:
+        """Of each stage."""
+        domain = self.terms.problem.network.domain
+        return [
+            {domain(rank, "host") for replica in replicas for rank in replica.ranks}
+            for replicas in self.replicas
+        ]
+
+    @cached_property
+    def joined(self) -> list[slice]:
+        """Stages in a row that all have ranks on one host, whose NICs carry all their sums."""
+        found, first, common = [], 0, self.hosts[0]
+        for s, hosts in enumerate(self.hosts):
+            if not common & hosts:
+                found.append(slice(first, s))
+                first, common = s, hosts
+            common = common & hosts
+        return [*found, slice(first, len(self.hosts))]
 
     def share(self, stage: int, level: str) -> int:
         """The fewest ranks that share what a level partitions."""
-        if level == "rank":
-            return 1
         network = self.terms.problem.network
 
-        def fewest() -> int:
-            every = (levels_of(network, group, level) for group in self._groups(stage))
+        def compute() -> int:
+            every = (levels_of(network, group, level) for group in groups_of(self.replicas[stage]))
             return min(len(part) for parts in every for part in parts)
 
-        return self.once(stage, ("share", level), fewest)
+        return 1 if level == "rank" else self._of_stage(stage, ("share", level), compute)
 
-    def gather(self, stage: int, level: str) -> Floats:
-        """By layer, seconds to gather its weights in each pass."""
+    def gather(self, stage: int, level: str, kind: str) -> float:
+        """Seconds to gather the weights of a layer in each pass."""
         model, network = self.terms.problem.model, self.terms.problem.network
 
-        def seconds() -> Floats:
+        def compute() -> float:
             parts = [
-                each for group in self._groups(stage) for each in levels_of(network, group, level)
+                each
+                for group in groups_of(self.replicas[stage])
+                for each in levels_of(network, group, level)
             ]
             tensor = max(part.tensor for part in self.shape.stages[stage])
-            found = {
-                kind: network.collective(
-                    "all_gather", parts, model.parameters(kind, tensor) * model.weight_bytes
-                )
-                for kind in dict.fromkeys(self.terms.kinds)
-            }
-            return np.array([found[kind] for kind in self.terms.kinds])
+            size = model.parameters(kind, tensor) * model.weight_bytes
+            return network.collective("all_gather", parts, size)
 
-        return self.once(stage, ("gather", level), seconds)
+        return 0.0 if level == "rank" else self._of_stage(stage, ("gather", level, kind), compute)
 
-    def reductions(
-        self, stage: int, settings: Settings, parameters: Sequence[int], what: str = "seconds"
-    ) -> Floats:
-        """Seconds to reduce the gradients of each of several numbers of parameters. what: a method
-        of Reduction."""
-        levels = (settings.weights, settings.states, settings.codec)
-        every = self.once(stage, ("reductions", *levels), lambda: self._reductions(stage, settings))
-        found = np.zeros(len(parameters))
-        for each in every:
-            found += getattr(each, what)(parameters)
-        return found
+    def sums(self, stage: int, weights: str, states: str, codec: str) -> Sums:
+        """Of a block on the stage, with these levels."""
+        levels = (weights, states, codec)
+        return self._of_stage(stage, ("sums", *levels), lambda: self._sums(stage, *levels))
 
-    def crossing(self, stage: int, settings: Settings, *what: str) -> float:
-        """The share of these seconds in which the NICs of each of the stage's hosts are busy, at
-        least. what: of Reduction.PARTS, the last one first for a host of several."""
-        levels = (settings.weights, settings.states, settings.codec)
-
-        def share() -> float:
-            network = self.terms.problem.network
-            every = self.once(
-                stage, ("reductions", *levels), lambda: self._reductions(stage, settings)
-            )
-            crossing: dict[object, float] = {}
-            for each in map(Reduction.PARTS.index, what):
-                crossing |= hosts_of(network, [reduction.groups[each] for reduction in every])
-            ranks = (rank for replica in self.replicas[stage] for rank in replica.ranks)
-            hosts = {network.domain(rank, "host") for rank in ranks}
-            return min((crossing.get(host, 0.0) for host in hosts), default=0.0)
-
-        return self.once(stage, ("crossing", *what, *levels), share)
-
-    @cached_property
-    def joined(self) -> list[bool]:
-        """Of each stage but the last, whether it and the next one belong together. Stages that
-        belong together all have ranks on one host, so its NICs carry the sums of them all."""
-        domain = self.terms.problem.network.domain
-        found: list[bool] = []
-        common: set[object] = set()
-        for replicas in self.replicas:
-            hosts = {domain(rank, "host") for replica in replicas for rank in replica.ranks}
-            both = common & hosts
-            found.append(bool(both))
-            common = both or hosts
-        return found[1:]
-
-    def of_layers(self, stage: int, settings: Settings, what: str) -> Floats:
-        """The same of each layer alone."""
-        model = self.terms.problem.model
-
-        def seconds() -> Floats:
-            tensor = max(part.tensor for part in self.shape.stages[stage])
-            kinds = list(dict.fromkeys(self.terms.kinds))
-            sizes = [model.parameters(kind, tensor) for kind in kinds]
-            each = dict(
-                zip(kinds, self.reductions(stage, settings, sizes, what).tolist(), strict=True)
-            )
-            return np.array([each[kind] for kind in self.terms.kinds])
-
-        levels = (settings.weights, settings.states, settings.codec)
-        return self.once(stage, ("of layers", what, *levels), seconds)
-
-    def _reductions(self, stage: int, settings: Settings) -> list[Reduction]:
+    def _sums(self, stage: int, weights: str, states: str, codec: str) -> Sums:
         problem = self.terms.problem
-        return [
-            Reduction(
-                problem.model, problem.network, wave, settings.weights, settings.states,
-                settings.states, settings.codec,
-            )
-            for wave in waves(self._groups(stage))
-        ]  # fmt: skip
+        model, blocks = problem.model, problem.model.blocks
+        tensor = max(part.tensor for part in self.shape.stages[stage])
+        size = model.parameters("block", tensor)
+        beside = left = updates = 0.0
+        levels = (weights, states, states)
+        reductions = reductions_of(model, problem.network, self.replicas[stage], *levels, codec)
+        for reduction in reductions:
+            beside += float(reduction.beside([size])[0])
+            updates += float(reduction.updates([size])[0])
+            # Of many blocks each takes least, because latencies count once.
+            left += float(reduction.left([size * blocks])[0]) / blocks
+        shares = [
+            min((each.get(host, 0.0) for host in self.hosts[stage]), default=0.0)
+            for each in piece_hosts(problem.network, reductions)
+        ]
+        crossing = shares[0] * beside + shares[1] * left
+        return Sums(left, beside, updates, crossing)
 
-    def _groups(self, stage: int) -> list[list[int]]:
-        """The ranks that hold the same weights."""
-        return self.once(stage, ("groups",), Stage((), self.replicas[stage]).data_groups)
-
-    def once(self, stage: int, what: tuple[object, ...], compute: Callable[[], Value]) -> Value:
+    def _of_stage(
+        self, stage: int, what: tuple[object, ...], compute: Callable[[], Value]
+    ) -> Value:
         """Computes what depends on the ranks of a stage alone."""
-        return self._known((self.keys[stage], *what), compute)
-
-    def _known(self, key: tuple[object, ...], compute: Callable[[], Value]) -> Value:
-        if key not in self.terms.probed:
-            self.terms.probed[key] = compute()
-        found: Value = self.terms.probed[key]
-        return found
+        return self.terms.once((*self.keys[stage], *what), compute)

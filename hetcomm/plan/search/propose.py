@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -9,7 +10,7 @@ from hetcomm import _core
 from hetcomm.emulate.cluster import Cluster
 from hetcomm.explain import topology_of
 from hetcomm.plan.layout import SCHEDULES
-from hetcomm.plan.model import Model
+from hetcomm.plan.model import KINDS, Model
 from hetcomm.plan.prediction.network import PlannedNetwork
 from hetcomm.plan.prediction.runtime import HETCOMM
 from hetcomm.plan.profile import Profile
@@ -18,11 +19,13 @@ from hetcomm.plan.search.best_first import Found
 from hetcomm.plan.search.limits import refuse_memory, upper_bound
 from hetcomm.plan.search.nodes import Search
 from hetcomm.plan.search.pools import pools_of
-from hetcomm.plan.search.search import PricedLayout, search
+from hetcomm.plan.search.search import Priced, PricedLayout, search
 from hetcomm.plan.search.settings import SettingsSpace
-from hetcomm.plan.search.shares import with_shares
 from hetcomm.plan.search.space import Space
 from hetcomm.plan.search.terms import Problem, Terms, distinct_levels
+
+# The share of a search's time for single pools.
+ALONE = 0.3
 
 
 @dataclass(frozen=True)
@@ -31,10 +34,9 @@ class Limits:
 
     tensors: degrees; None: those that the profile measured. contexts: degrees of context
     parallelism. micro_batches: samples of a pass. schedules: all by default. codecs: of gradients
-    on the bridge. recompute: values of Layout.recompute. every_rank: no rank may be idle. alpha:
-    the fastest kind of device counts as this much faster when layers are divided (Holmes, arXiv
-    2312.03549); 1: as fast as it is. tolerance: the search ends when no layout can be faster by
-    more than this share. seconds: of the search, at most. top: layouts to find, of unlike shapes.
+    on the bridge. recompute: values of Layout.recompute. every_rank: no rank may be idle.
+    tolerance: the search ends when no layout can be faster by more than this share. seconds: of the
+    search, at most. top: layouts to find, of unlike shapes.
     """
 
     tensors: Sequence[int] | None = None
@@ -44,7 +46,6 @@ class Limits:
     codecs: Sequence[str] = ("auto",)
     recompute: Sequence[bool] = (False, True)
     every_rank: bool = False
-    alpha: float = 1.0
     tolerance: float = 0.01
     seconds: float = 60.0
     top: int = 5
@@ -101,13 +102,26 @@ def propose(
     check_limits(limits, batch)
     check_links(cluster, links)
     root = search_of(cluster, model, profile, batch, limits, links)
-    found = search(root, top=limits.top, tolerance=limits.tolerance, seconds=limits.seconds)
-    found = with_shares(root, found, limits.top)
+    found = _found(root, limits)
     if not found.best:
         refuse_memory(root, limits.seconds, found.cut)
     problem = root.terms.problem
     memory = {pool.kind: profile.devices[pool.kind].memory for pool in problem.pools}
     return Proposal(cluster, root, found, upper_bound(root), memory)
+
+
+def _found(root: Search, limits: Limits) -> Found[PricedLayout]:
+    """Of the pools together, after those of each pool alone: no layout is worse than these."""
+    end = time.monotonic() + limits.seconds
+    known: list[Priced] = []
+    pools = root.space.pools
+    if len(pools) > 1 and not limits.every_rank:
+        for pool in pools:
+            alone = replace(root, space=replace(root.space, pools=(pool,)))
+            seconds = limits.seconds * ALONE / len(pools)
+            known += search(alone, top=limits.top, tolerance=limits.tolerance, seconds=seconds).best
+    left = max(0.0, end - time.monotonic())
+    return search(root, known=known, top=limits.top, tolerance=limits.tolerance, seconds=left)
 
 
 def search_of(
@@ -130,11 +144,12 @@ def search_of(
     if tensors is None:
         tensors = sorted({t for pool in problem.pools for t in terms.degrees(pool.kind)})
     for pool in problem.pools:
-        for layer in dict.fromkeys(terms.kinds):  # the profile names what it lacks
+        for layer in KINDS:  # the profile names what it lacks
             profile.layer(model, pool.kind, layer, 1, 1)
         profile.step_seconds(pool.kind, 1, 1)
+    levels = distinct_levels(problem)
     space = Space(
-        problem.pools,
+        tuple(range(len(problem.pools))),
         model.layers,
         batch,
         tensors,
@@ -142,21 +157,24 @@ def search_of(
         limits.micro_batches,
         limits.every_rank,
         model.tied,
+        max(SettingsSpace.chunks) if "interleaved" in limits.schedules else 1,
+        "zero_bubble" in limits.schedules,
+        levels,
+        limits.codecs,
     )
     settings_space = SettingsSpace(
         limits.schedules,
         recompute=limits.recompute,
-        levels=distinct_levels(problem),
+        levels=levels,
         codecs=limits.codecs,
     )
-    return Search(terms, space, settings_space, limits.alpha)
+    return Search(terms, space, settings_space)
 
 
 def check_limits(limits: Limits, batch: int) -> None:
     """Raises hetcomm.InvalidArgumentError for limits that no layout can keep."""
     whole("batch", batch, 1)
     whole("limits.top", limits.top, 1)
-    positive("limits.alpha", limits.alpha)
     positive("limits.seconds", limits.seconds)
     not_negative("limits.tolerance", limits.tolerance)
     for name in ("tensors", "contexts", "micro_batches", "schedules", "codecs", "recompute"):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from hetcomm.plan.layout import Layout
+from hetcomm.plan.layout import Layout, groups_of
 from hetcomm.plan.prediction.memory import memory
 from hetcomm.plan.prediction.network import levels_of
 from hetcomm.plan.prediction.predict import Prediction, predict
 from hetcomm.plan.search.best_first import Found, best_first
 from hetcomm.plan.search.nodes import Candidate, Search
 from hetcomm.plan.search.terms import Problem
+
+# Divisions near a good one are tried while its step is at most this much longer than the best.
+PROMISING = 1.03
+ROUNDS = 8
 
 
 @dataclass(frozen=True)
@@ -22,25 +26,96 @@ class PricedLayout:
     layout: Layout
     prediction: Prediction
 
+    @property
+    def shape(self) -> Hashable:
+        """Layouts of equal parts in equal order are one choice for people."""
+        return (self.candidate.shape.runs, self.candidate.shape.micro_batch)
+
+
+Priced = tuple[float, PricedLayout]
+
 
 def search(
-    root: Search, *, top: int = 5, tolerance: float = 0.01, seconds: float = 60.0
+    root: Search,
+    *,
+    known: Iterable[Priced] = (),
+    top: int = 5,
+    tolerance: float = 0.01,
+    seconds: float = 60.0,
 ) -> Found[PricedLayout]:
-    """The best layouts of the space, best first, of unlike shapes.
+    """The best layouts of the space, best first, of unlike shapes. known: of earlier searches.
 
-    No layout of the space is faster than (1 - tolerance) times the best one, unless the time limit
-    cut the search; then Found.gap says how far away it may be.
+    No layout of the space is faster than Found.bound.
     """
-    problem = root.terms.problem
+    known = list(known)
+    pricing = Pricing(root, min((cost for cost, _ in known), default=float("inf")))
+    return best_first(
+        root.roots(),
+        pricing.price,
+        lambda priced: priced.shape,
+        known=known,
+        top=top,
+        tolerance=tolerance,
+        seconds=seconds,
+    )
 
-    def price(candidate: Candidate) -> tuple[float, PricedLayout] | None:
-        layout = fitting(problem, candidate.layout, root.settings_space.levels)
+
+class Pricing:
+    """Predictions of the layouts of candidates. least: seconds of the best layout so far."""
+
+    def __init__(self, root: Search, least: float) -> None:
+        self.root, self.least = root, least
+        self.tried: dict[object, set[tuple[int, ...]]] = {}
+
+    def price(self, candidate: Candidate) -> Priced | None:
+        """The division of the layers that the relaxation gives, or a better one near it."""
+        first = candidate.division()
+        tried = self.tried.setdefault((candidate.filling, candidate.index), set())
+        if first in tried:
+            return None
+        tried.add(first)
+        best = self._of(candidate, first)
+        for _ in range(0 if candidate.counts else ROUNDS):
+            if best is None or best[0] > self.least * PROMISING:
+                break
+            others = [
+                self._of(candidate, counts)
+                for counts in _near(best[1], candidate.settings.chunks)
+                if counts not in tried and not tried.add(counts)  # type: ignore[func-returns-value]
+            ]
+            better = min(filter(None, others), key=lambda each: each[0], default=None)
+            if better is None or better[0] >= best[0]:
+                break
+            best = better
+        if best is not None:
+            self.least = min(self.least, best[0])
+        return best
+
+    def _of(self, candidate: Candidate, counts: tuple[int, ...]) -> Priced | None:
+        problem = self.root.terms.problem
+        layout = fitting(problem, candidate.layout(counts), self.root.settings_space.levels)
         if layout is None:
             return None
         priced = PricedLayout(candidate, layout, predicted(problem, layout))
         return priced.prediction.seconds, priced
 
-    return best_first(root.roots(), price, _shape, top=top, tolerance=tolerance, seconds=seconds)
+
+def _near(priced: PricedLayout, chunks: int) -> Iterator[tuple[int, ...]]:
+    """Divisions in which one of the two busiest stages leaves a layer to another one."""
+    counts = [stage.layers for stage in priced.layout.stages]
+    parts = priced.prediction.parts
+    idle = [
+        max(parts[s, r]["waiting"] + parts[s, r]["end"] for r in range(priced.layout.replicas))
+        for s in range(len(counts))
+    ]
+    order = sorted(range(len(counts)), key=lambda s: idle[s])
+    for source in order[:2]:
+        for target in order[:-7:-1]:
+            if source != target and counts[source] > chunks:
+                moved = [*counts]
+                moved[source] -= 1
+                moved[target] += 1
+                yield tuple(moved)
 
 
 def predicted(problem: Problem, layout: Layout) -> Prediction:
@@ -70,7 +145,7 @@ def fitting(problem: Problem, layout: Layout, levels: Sequence[str]) -> Layout |
 def _divides(problem: Problem, layout: Layout) -> bool:
     """Whether the levels divide each data group into parts of equal size."""
     named = {layout.weights, layout.gradients, layout.optimizer_states}
-    groups = [ranks for s in range(len(layout.stages)) for ranks in layout.data_groups(s)]
+    groups = [group for stage in layout.stages for group in groups_of(stage.replicas)]
     return all(
         len({len(part) for part in levels_of(problem.network, ranks, level)}) == 1
         for level in named - {"rank", "cluster"}
@@ -88,8 +163,3 @@ def lacking(problem: Problem, layout: Layout) -> dict[int, float]:
     limits = {name: device.memory for name, device in problem.profile.devices.items()}
     over = {rank: totals[id(each)] - limits[problem.devices[rank]] for rank, each in needed.items()}
     return {rank: lack for rank, lack in over.items() if lack > 0}
-
-
-def _shape(candidate: Candidate) -> Hashable:
-    """Layouts of equal parts in equal order are one choice for people."""
-    return (candidate.shape.runs, candidate.shape.micro_batch)

@@ -39,11 +39,14 @@ class SettingsSpace:
     levels: Sequence[str] = LEVELS
     codecs: Sequence[str] = ("auto",)
 
-    def settings(self, stages: int, micro_batches: int, layers: int) -> Iterator[Settings]:
-        """Those that a pipeline of so many stages can have. A single stage has one schedule.
+    def settings(
+        self, stages: int, micro_batches: Sequence[int], layers: int
+    ) -> Iterator[Settings]:
+        """Those that pipelines of so many stages can have. A single stage has one schedule.
 
-        What hetcomm.plan refuses to run is left out: torch's 1f1b with fewer micro-batches than
-        stages, and zero_bubble with divided weights.
+        micro_batches: of all replicas, or the unlike ones. What hetcomm.plan refuses to run is left
+        out: torch's 1f1b with fewer micro-batches than stages, and divided weights with zero_bubble
+        or with unlike numbers of micro-batches.
         """
         levels = [
             (weights, states)
@@ -52,13 +55,15 @@ class SettingsSpace:
         ]
         schedules = self.schedules if stages > 1 else self.schedules[:1]
         for schedule, recompute in product(schedules, self.recompute):
-            if schedule == "1f1b" and micro_batches < stages:
+            if schedule == "1f1b" and min(micro_batches) < stages:
                 continue
             for chunks in self.chunks if schedule == "interleaved" else (1,):
-                whole = micro_batches % stages == 0 and chunks * stages <= layers
+                whole = not any(count % stages for count in micro_batches)
+                whole = whole and chunks * stages <= layers
                 if schedule != "interleaved" or (stages > 1 and whole):
                     for (weights, states), codec in product(levels, self.codecs):
-                        if schedule != "zero_bubble" or weights == "rank":
+                        divided = schedule != "zero_bubble" and len(set(micro_batches)) == 1
+                        if divided or weights == "rank":
                             yield Settings(schedule, chunks, recompute, weights, states, codec)
 
 
@@ -72,12 +77,3 @@ def in_flight(settings: Settings, stages: int, micro_batches: int, stage: int) -
         return min(stages, micro_batches)
     warm = 2 * (stages - stage - 1) + (settings.chunks - 1) * stages
     return min(micro_batches * settings.chunks, warm + 1)
-
-
-def warm_up(settings: Settings, stages: int, micro_batches: int) -> list[int] | None:
-    """Forward passes of each stage before its first backward pass; None with chunks."""
-    if settings.schedule == "interleaved":
-        return None
-    if settings.schedule == "gpipe":
-        return [micro_batches] * stages
-    return [min(stages - stage, micro_batches) for stage in range(stages)]

@@ -28,23 +28,27 @@ class Part:
 
 @dataclass(frozen=True)
 class Shape:
-    """The parts of each stage, and the samples of a forward pass of one replica.
+    """The parts of each stage, and the work of their replicas.
 
-    across: a pool gives consecutive slots to the replicas of one stage, as Holmes does (arXiv
-    2312.03549), so that gradients stay among few hosts. Otherwise it gives them to the stages of
-    one replica, so that activations do.
+    micro_batch: samples of a pass. micro_batches: of a replica in a step, by part of a stage, at
+    most. shares: of each replica, as in Layout; none: equally many. across: a pool gives
+    consecutive slots to the replicas of one stage, as Holmes does (arXiv 2312.03549), so that
+    gradients stay among few hosts. Otherwise it gives them to the stages of one replica, so that
+    activations do.
     """
 
     stages: tuple[tuple[Part, ...], ...]
     micro_batch: int
+    micro_batches: tuple[int, ...]
     across: bool = True
+    shares: tuple[int, ...] = ()
 
     @property
     def replicas(self) -> int:
         """The data-parallel degree."""
         return sum(part.count for part in self.stages[0])
 
-    @property
+    @cached_property
     def ranks(self) -> int:
         """The ranks of all stages."""
         return sum(part.count * part.width for stage in self.stages for part in stage)
@@ -81,3 +85,18 @@ def place(
             slot = s * part.count + r if across else r * count + s
             stages[s].append(Replica(slots[slot], part.context))
     return [tuple(stage) for stage in stages]
+
+
+def spans_of(counts: Sequence[int], chunks: int) -> list[list[tuple[int, int]]]:
+    """The layers of each stage's chunks, as (first, end). counts: layers of the stages.
+
+    The chunks of a stage differ by one layer at most; earlier ones have more.
+    """
+    spans: list[list[tuple[int, int]]] = [[] for _ in counts]
+    first = 0
+    for chunk in range(chunks):
+        for own, count in zip(spans, counts, strict=True):
+            end = first + count // chunks + (chunk < count % chunks)
+            own.append((first, end))
+            first = end
+    return spans

@@ -1,51 +1,43 @@
-"""Enumeration of shapes, in groups with a lower bound of the step time each.
+"""The shapes of a search, in groups, each with a bound of the step from its passes alone.
 
 Two families. "Stages": each pool serves consecutive stages, so replicas of a stage have one kind of
 device and one network (Holmes, arXiv 2312.03549). "Replicas": each pool serves whole pipelines, so
-activations stay inside a pool and gradients cross. A pool has one tensor degree, and all pools of
-the second family have the same one: partition() sums whole weights. The context degree is that of
-the whole pipeline.
+activations stay inside a pool and gradients cross. A faster pool then serves more of the replicas,
+or its replicas take more micro-batches. All pools of the second family have the same tensor degree:
+partition() sums whole weights. The context degree is that of the whole pipeline.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter
+import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import permutations, product
+from itertools import combinations, permutations, product
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hetcomm.plan.search.division import Floats
-from hetcomm.plan.search.filling import Pipes, Prices, StageRun
-from hetcomm.plan.search.pools import Pool
+from hetcomm.plan.search.probes import Probes
 from hetcomm.plan.search.shapes import Part, Shape
+from hetcomm.plan.search.terms import Terms
 
-# The shapes' bounds are less than exact by this share.
-STEP = 1.005
+STEPS = 10  # of a bisection
 
-
-class ShapeGroup(NamedTuple):
-    """What the shapes of one group have in common. context: the degree."""
-
-    replicas: int
-    micro_batch: int
-    context: int
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Space:
     """What the search may vary.
 
-    layers: of the model, with embedding and head. tensors, contexts: degrees. every_rank: whether
-    no rank may be idle. tied: the first stage and the last one share a parameter, so they have one
-    tensor degree.
+    pools: those that may serve, by their index. layers: of the model, with embedding and head.
+    tensors, contexts: degrees. every_rank: whether no rank may be idle. tied: the first stage and
+    the last one share a parameter, so they have one tensor degree. chunks: the most of a stage.
+    halves: whether a schedule may compute weights' gradients later. levels, codecs: of gradients.
     """
 
-    pools: Sequence[Pool]
+    pools: tuple[int, ...]
     layers: int
     batch: int
     tensors: Sequence[int]
@@ -53,24 +45,33 @@ class Space:
     micro_batches: Sequence[int] = (1, 2, 4, 8)
     every_rank: bool = False
     tied: bool = False
+    chunks: int = 1
+    halves: bool = False
+    levels: Sequence[str] = ("rank",)
+    codecs: Sequence[str] = ("auto",)
 
-    def groups(self) -> Iterator[ShapeGroup]:
-        """The groups whose replicas and micro-batch divide the batch."""
-        most = sum(pool.ranks for pool in self.pools)
-        for micro_batch, context in product(self.micro_batches, self.contexts):
-            if self.batch % micro_batch == 0:
-                for replicas in divisors(self.batch // micro_batch):
-                    if replicas * context <= most:
-                        yield ShapeGroup(replicas, micro_batch, context)
+    @property
+    def blocks(self) -> int:
+        return self.layers - 2
 
 
-@dataclass(frozen=True)
-class PoolStages:
-    """Consecutive stages on a pool: their number, tensor degree, and blocks in a second."""
+class Group(NamedTuple):
+    """Shapes of the first family. pools: in the order of stages. bound: if all were busy."""
 
+    bound: float
+    pools: tuple[int, ...]
+    replicas: int
+    micro_batch: int
+    context: int
+
+
+class Choice(NamedTuple):
+    """Stages on a pool. forward, backward: seconds of a block."""
+
+    part: Part
     stages: int
-    tensor: int
-    rate: float
+    forward: float
+    backward: float
 
 
 def divisors(number: int) -> list[int]:
@@ -78,206 +79,267 @@ def divisors(number: int) -> list[int]:
     return small + [number // d for d in reversed(small) if d * d != number]
 
 
-class Window(NamedTuple):
-    """Shapes whose blocks fit into seconds from `low` to less than `high`; those that take `below`
-    or more are left out."""
+def groups(terms: Terms, space: Space) -> Iterator[Group]:
+    """The groups of the first family."""
+    for micro_batch, context in product(space.micro_batches, space.contexts):
+        together, rest = divmod(space.batch, micro_batch)
+        for replicas in () if rest else divisors(together):
+            rates = {}
+            for pool in space.pools:
+                every = _choices(terms, space, pool, replicas, micro_batch, context)
+                if every:
+                    rates[pool] = max(c.stages / (c.forward + c.backward) for c in every)
+            work = together // replicas * space.blocks
+            for count in range(1, len(rates) + 1):
+                for pools in permutations(rates, count):
+                    if not space.every_rank or count == len(terms.problem.pools):
+                        bound = work / sum(rates[pool] for pool in pools)
+                        yield Group(bound, pools, replicas, micro_batch, context)
 
-    low: float
-    high: float
-    below: float
 
-
-Shapes = tuple[list[tuple[float, Shape]], float]
-
-
-def stage_shapes(space: Space, prices: Prices, group: ShapeGroup, window: Window) -> Shapes:
-    """Shapes of the first family in a window, each with a bound, and the least of those beyond it.
-
-    The bound of perfect balance is that of all blocks, over the sum of the rates of all stages.
-    A shape's own bound is the least time in which its stages hold all blocks, whole ones, or
-    parts of blocks while later stages wait for the first activation. The bound beyond is infinite
-    if there are no more shapes.
-    """
-    replicas, micro_batch, context = group
+def stage_shapes(
+    terms: Terms, space: Space, group: Group, below: float
+) -> Iterator[tuple[float, Shape]]:
+    """The shapes of a group that may take less than `below`, least bound first."""
     choices = [
-        [PoolStages(0, 1, 0.0), *_pool_stages(space, prices, index, group)]
-        for index in range(len(space.pools))
+        _choices(terms, space, pool, group.replicas, group.micro_batch, group.context)
+        for pool in group.pools
     ]
-    work = space.batch // (replicas * micro_batch) * (space.layers - 2)
-    rates, counts = np.zeros(()), np.zeros((), dtype=np.int64)
-    for each in choices:
-        rates = np.add.outer(rates, [choice.rate for choice in each])
-        counts = np.add.outer(counts, [choice.stages for choice in each])
-    fits = (counts > 0) & (counts <= space.layers)
-    bounds = np.full(rates.shape, np.inf)
-    np.divide(work, rates, out=bounds, where=fits)
-    further = float(bounds[bounds >= window.high].min(initial=np.inf))
-    mixes = np.argwhere(bounds < window.high)
-    balanced = bounds[tuple(mixes.T)]
-    grid = _grid(balanced, window.high)
-    shapes: list[tuple[float, Shape]] = []
-    for across in (True, False):
-        held, runs = [], []
-        for index, each in enumerate(choices):
-            table, own = np.zeros((2, len(each), len(grid)), dtype=np.int64), {}
-            for number in np.unique(mixes[:, index]):
-                if number > 0:
-                    part = Part(index, each[number].tensor, context, replicas)
-                    found = prices.rows((part,), each[number].stages, micro_batch, across)
-                    table[:, number] = _held(found, grid)
-                    alone = prices.alone((part,), each[number].stages, micro_batch, across)
-                    moved = prices.transfer(part, each[number].stages, micro_batch, across)
-                    own[number] = StageRun(part, each[number].stages, tuple(alone), moved)
-            held.append(table)
-            runs.append(own)
-        least = np.maximum(balanced, _least(held, mixes, grid, space.layers - 2))
-        further = min(further, float(least[least >= window.high].min(initial=np.inf)))
-        kept = (least >= window.low) & (least < window.high)
-        for mix, bound in zip(mixes[kept], least[kept], strict=True):
-            taken = [runs[index][number] for index, number in enumerate(mix) if number > 0]
-            if space.every_rank and not _is_whole(space, taken):
-                continue
-            for order in permutations(taken):
-                if space.tied and order[0].part.tensor != order[-1].part.tensor:
-                    continue
-                pipes = Pipes(order, prices, space.layers - 2, micro_batch, space.batch)
-                filled = max(float(bound), pipes.filled())
-                if filled < window.below and pipes.may_take(window.below):
-                    stages = tuple((each.part,) for each in order for _ in range(each.stages))
-                    shape = Shape(stages, micro_batch, across)
-                    if across or _two_placements(shape):
-                        shapes.append((filled, shape))
-    return shapes, further
-
-
-def replica_shapes(space: Space, prices: Prices, group: ShapeGroup, window: Window) -> Shapes:
-    """Shapes of the second family, as stage_shapes(). At least two pools have whole pipelines each.
-
-    A faster pool serves as many of the replicas as fit. The bound of perfect balance is that in the
-    slowest pipeline.
-    """
-    replicas, micro_batch, context = group
-    work = space.batch // (replicas * micro_batch) * (space.layers - 2)
-    times = [dict(_tensors(space, prices, index, group)) for index in range(len(space.pools))]
-    shapes: list[tuple[float, Shape]] = []
-    further = np.inf
-    for tensor, chosen in product(space.tensors, product((False, True), repeat=len(times))):
-        pools = [index for index, serves in enumerate(chosen) if serves]
-        if not 2 <= len(pools) <= replicas or any(tensor not in times[index] for index in pools):
+    count = space.batch // (group.replicas * group.micro_batch)
+    rates, stages = np.zeros(()), np.zeros((), dtype=np.int64)
+    for every in choices:
+        rates = np.add.outer(rates, [c.stages / (c.forward + c.backward) for c in every])
+        stages = np.add.outer(stages, [c.stages for c in every])
+    mixes = np.argwhere((count * space.blocks / rates < below) & (stages <= space.layers))
+    tables = []
+    for i, every in enumerate(choices):
+        table = np.zeros((len(every), 5))
+        for number in np.unique(mixes[:, i]):
+            choice = every[number]
+            sums = _sums(terms, space, choice, group.micro_batch, count)
+            table[number] = (choice.stages, choice.forward, choice.backward, *sums)
+        tables.append(table[mixes[:, i]].T)
+    bounds = _whole_blocks(space, count, tables, _filled(space, count, tables), below)
+    for place in np.argsort(bounds, kind="stable"):
+        if bounds[place] >= below:
+            return
+        runs = [every[i] for every, i in zip(choices, mixes[place], strict=True)]
+        if space.tied and runs[0].part.tensor != runs[-1].part.tensor:
             continue
-        used = sorted((times[index][tensor], index, tensor) for index in pools)
-        slowest = used[-1][0]
-        for stages in range(1, space.layers + 1):
-            bound = work * slowest / stages
-            parts = _shares(space, used, stages, replicas, context)
-            if parts is None:
-                continue
-            if bound >= window.high:
-                further = min(further, bound)
-                continue
-            grid = _grid(np.array([bound]), window.high)
-            for across in (True, False):
-                shape = Shape((parts,) * stages, micro_batch, across)
-                if across or _two_placements(shape):
-                    rows = prices.rows(parts, stages, micro_batch, across)
-                    held = [_held(rows, grid)[:, None]]
-                    one = np.zeros((1, 1), dtype=np.intp)
-                    least = max(bound, float(_least(held, one, grid, space.layers - 2)[0]))
-                    if least >= window.high:
-                        further = min(further, least)
-                    elif least >= window.low and least < window.below:
-                        shapes.append((least, shape))
-    return shapes, float(further)
+        if space.every_rank and not _is_whole(terms, [(c.part, c.stages) for c in runs]):
+            continue
+        parts = tuple((c.part,) for c in runs for _ in range(c.stages))
+        for shape in _placed(parts, group.micro_batch, (count,)):
+            yield float(bounds[place]), shape
 
 
-def _two_placements(shape: Shape) -> bool:
-    """Whether the shape's placements differ."""
-    return shape.replicas > 1 and any(count > 1 for _, count in shape.runs)
+def _sums(
+    terms: Terms, space: Space, choice: Choice, micro_batch: int, count: int
+) -> tuple[float, float]:
+    """Seconds by which a block's sums delay the last backward pass, and with what follows it, at
+    least."""
+
+    def compute() -> tuple[float, float]:
+        if not terms.problem.runtime.partitions:
+            return 0.0, 0.0
+        late, after = [], []
+        for shape in _placed(((choice.part,),) * choice.stages, micro_batch, (count,)):
+            probes = Probes(terms, shape)
+            stages = {key: s for s, key in enumerate(probes.keys)}
+            for s, level, codec in product(stages.values(), space.levels, space.codecs):
+                sums = probes.sums(s, "rank", level, codec)
+                late.append(max(0.0, sums.beside - choice.backward))
+                after.append(late[-1] + sums.left)
+        return min(late), min(after)
+
+    return terms.once(("sums of", choice, micro_batch), compute)
 
 
-def _grid(bounds: Floats, high: float) -> Floats:
-    """Powers of STEP from the least bound to some more than `high`, if that is finite."""
-    if not len(bounds):
-        return np.empty(0)
-    most = 1.3 * high if high < np.inf else 100 * float(bounds.max())
-    first, last = (math.log(each) / math.log(STEP) for each in (float(bounds.min()), most))
-    return np.asarray(STEP ** np.arange(math.floor(first), math.ceil(last) + 1.0))
+def _choices(
+    terms: Terms, space: Space, pool: int, replicas: int, micro_batch: int, context: int
+) -> list[Choice]:
+    """The stages that a pool may serve with so many replicas."""
+
+    def compute() -> list[Choice]:
+        found = []
+        for part, seconds in _parts(terms, space, pool, micro_batch, context, replicas):
+            most = terms.problem.pools[pool].capacity(part.width) // replicas
+            found += [
+                Choice(part, stages, *seconds) for stages in range(1, min(most, space.layers) + 1)
+            ]
+        return found
+
+    return terms.once(("choices", space.layers, pool, replicas, micro_batch, context), compute)
 
 
-def _held(rows: Sequence[Floats], grid: Floats) -> NDArray[np.int64]:
-    """Within each of some seconds, the most blocks that stages hold together, and how many of the
-    stages hold none."""
-    unlike = {id(row): row for row in rows}
-    times = Counter(map(id, rows))
-    found = np.zeros((2, len(grid)), dtype=np.int64)
-    for key, row in unlike.items():
-        blocks = np.searchsorted(row, grid, "right") - 1
-        found += times[key] * np.stack([blocks, blocks == 0])
-    return found
-
-
-def _least(
-    held: Sequence[NDArray[np.int64]], mixes: NDArray[np.intp], grid: Floats, blocks: int
-) -> Floats:
-    """Of each mix, seconds within which its stages do not hold all blocks, or 0. held: of each
-    pool, _held() by [what, choice, place in the grid]. mixes: [mix, pool] -> choice.
-
-    Only the first stage and the last may hold no block.
-    """
-    low = np.zeros(len(mixes), dtype=np.int64)  # places before it do not suffice
-    high = np.full(len(mixes), len(grid))  # suffices, or is the end
-    while (low < high).any():
-        middle = np.minimum((low + high) // 2, len(grid) - 1)
-        found = np.sum([each[:, mixes[:, p], middle] for p, each in enumerate(held)], axis=0)
-        enough = ((found[0] >= blocks) & (found[1] <= 2)) | (low >= high)
-        low, high = np.where(enough, low, middle + 1), np.where(enough & (low < high), middle, high)
-    return np.where(low > 0, grid[np.maximum(low, 1) - 1], 0.0) if len(mixes) else np.empty(0)
-
-
-def _tensors(
-    space: Space, prices: Prices, index: int, group: ShapeGroup
-) -> Iterator[tuple[int, float]]:
-    """Each tensor degree of the pool, with the seconds of a block."""
+def _parts(
+    terms: Terms, space: Space, pool: int, micro_batch: int, context: int, replicas: int
+) -> Iterator[tuple[Part, tuple[float, float]]]:
+    """Of each tensor degree, with the seconds of a block forward and backward."""
     for tensor in space.tensors:
-        if tensor * group.context <= space.pools[index].widest:
-            each = prices.block_seconds(index, tensor, group.context, group.micro_batch)
-            if each is not None:
-                yield tensor, each
+        part = Part(pool, tensor, context, replicas)
+        possible = part.width <= terms.problem.pools[pool].widest
+        if possible and terms.block_seconds(pool, tensor, context, micro_batch) is not None:
+            times = terms.times(part, micro_batch, "block")
+            yield part, (times.forward, times.backward)
 
 
-def _pool_stages(
-    space: Space, prices: Prices, index: int, group: ShapeGroup
-) -> Iterator[PoolStages]:
-    for tensor, each in _tensors(space, prices, index, group):
-        most = space.pools[index].capacity(tensor * group.context) // group.replicas
-        for stages in range(1, min(most, space.layers) + 1):
-            yield PoolStages(stages, tensor, stages / each)
+def _filled(space: Space, count: int, runs: Sequence[Floats]) -> Floats:
+    """Seconds in which stages hold all blocks, if blocks may be divided, by shape.
+
+    runs: of each, [stages, forward, backward, *_sums()] by shape. count: of micro-batches. The less
+    a stage leaves on the ways in and back, the sooner others start and end. A schedule with chunks
+    leaves its first chunk there, and hides the sums of others.
+    """
+    total = sum(run[0] for run in runs)
+    most = np.minimum(space.chunks, space.layers // total)
+    most = np.where((count % total == 0) & (total > 1), np.maximum(most, 1), 1)
+    found = []
+    for chunks, half in ((np.ones_like(total), 0.5 * space.halves), (most, 0.0)):
+        place = total
+        alone = both = np.zeros_like(total)
+        for stages, forward, backward, late, after in reversed(runs):
+            block = count * (forward + backward)
+            deferred = half * np.minimum(place, count) * backward
+            waits = 0.0 if half else late
+            way = forward + (1 - half) * backward + waits
+            alone = _held(alone, stages, forward / chunks, block + after / chunks)
+            both = _held(both, stages, way / chunks, block - deferred + waits / chunks)
+            place = place - stages
+        _, forward, backward, *_ = runs[0]
+        hidden = 1 - 1 / chunks  # the embedding is one of the layers of the first chunk
+        least = space.blocks / alone - hidden * forward
+        found.append(np.maximum(least, space.blocks / both - hidden * (forward + backward)))
+    return np.minimum(*found)
 
 
-def _shares(
-    space: Space,
-    used: Sequence[tuple[float, int, int]],
-    stages: int,
-    replicas: int,
-    context: int,
-) -> tuple[Part, ...] | None:
-    """The replicas of each pool, fastest first; at least one each. None if they do not fit."""
-    parts, left = [], replicas
-    for place, (_, index, tensor) in enumerate(used):
-        later = len(used) - place - 1
-        pool = space.pools[index]
-        count = min(pool.capacity(tensor * context) // stages, left - later)
-        idle = pool.ranks - count * stages * tensor * context
-        if count < 1 or (space.every_rank and idle):
-            return None
-        parts.append(Part(index, tensor, context, count))
-        left -= count
-    if left or (space.every_rank and len(used) < len(space.pools)):
-        return None
-    return tuple(parts)
+def _whole_blocks(
+    space: Space, count: int, runs: Sequence[Floats], low: Floats, below: float
+) -> Floats:
+    """Seconds from `low` on in which stages hold all blocks, if none is divided; infinite from
+    `below` on."""
+    each = [(run[0], count * (run[1] + run[2]) + run[4] / space.chunks) for run in runs]
+
+    def holds(seconds: Floats) -> NDArray[np.bool_]:
+        held = sum(stages * np.floor(seconds / own + 1e-9) for stages, own in each)
+        return np.asarray(held >= space.blocks)
+
+    high = np.full_like(low, below) if below < np.inf else 2 * low
+    while below == np.inf and not (enough := holds(high)).all():
+        high = np.where(enough, high, 2 * high)
+    enough = (low < high) & holds(high)
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        fits = holds(middle)
+        low, high = np.where(fits, low, middle), np.where(fits, middle, high)
+    return np.where(enough, low, np.inf)
 
 
-def _is_whole(space: Space, taken: Sequence[StageRun]) -> bool:
+def _held(rate: Floats, stages: Floats, way: Floats, seconds: Floats) -> Floats:
+    """Blocks that stages hold in each second of a step, with a run before them.
+
+    A stage holds T / seconds blocks, x of which leave the next one way x seconds less. Hence v
+    becomes v + (1 - way v) / seconds, or stays if the stage is so slow that no block is best.
+    """
+    kept = np.maximum(0.0, 1 - way / seconds) ** stages
+    return np.maximum(rate, kept * rate + (1 - kept) / way)
+
+
+def replica_shapes(terms: Terms, space: Space) -> Iterator[tuple[float, Shape]]:
+    """The shapes of the second family. At least two pools have whole pipelines each."""
+    for micro_batch, context in product(space.micro_batches, space.contexts):
+        together, rest = divmod(space.batch, micro_batch)
+        if rest:
+            continue
+        times = [
+            {part.tensor: seconds for part, seconds in
+             _parts(terms, space, pool, micro_batch, context, 1)}
+            for pool in space.pools
+        ]  # fmt: skip
+        for tensor, number in product(space.tensors, range(2, len(times) + 1)):
+            able = [index for index, own in enumerate(times) if tensor in own]
+            for chosen in combinations(able, number):
+                used = sorted((sum(times[i][tensor]), space.pools[i]) for i in chosen)
+                seconds = {space.pools[i]: times[i][tensor] for i in chosen}
+                for stages in range(1, space.layers + 1):
+                    parts = [Part(pool, tensor, context, 0) for _, pool in used]
+                    for counts, most, shares in _counts(terms, used, parts, stages, together):
+                        line = tuple(
+                            Part(p.pool, tensor, context, count)
+                            for p, count in zip(parts, counts, strict=True)
+                        )
+                        if space.every_rank and not _is_whole(terms, [(p, stages) for p in line]):
+                            continue
+                        bound = max(
+                            float(_filled(space, count, [
+                                np.array([[stages], *([v] for v in (*seconds[part.pool], 0, 0))])
+                            ])[0])
+                            for part, count in zip(line, most, strict=True)
+                        )  # fmt: skip
+                        for shape in _placed((line,) * stages, micro_batch, most, shares):
+                            yield bound, shape
+
+
+Counts = tuple[Sequence[int], tuple[int, ...], tuple[int, ...]]
+
+
+def _counts(
+    terms: Terms, used: Sequence[tuple[float, int]], parts: Sequence[Part], stages: int,
+    together: int,
+) -> Iterator[Counts]:  # fmt: skip
+    """The replicas of each pool, the most micro-batches of one, and unequal shares.
+
+    used: seconds of a block, and the pool, fastest first. Of equal shares a faster pool serves as
+    many replicas as fit. together: micro-batches of all replicas.
+    """
+    most = [terms.problem.pools[part.pool].capacity(part.width) // stages for part in parts]
+    if min(most) == 0:
+        return
+    for replicas in divisors(together):
+        left, counts = replicas, []
+        for place, each in enumerate(most):
+            counts.append(min(each, left - (len(most) - place - 1)))
+            left -= counts[-1]
+        if not left and min(counts) > 0:
+            yield counts, (together // replicas,) * len(counts), ()
+    if sum(most) <= together:
+        seconds = [each for (each, _), count in zip(used, most, strict=True) for _ in range(count)]
+        shares = _divided(together, seconds, stages)
+        if len(set(shares)) > 1:
+            ends = np.cumsum(most)
+            highest = (max(shares[end - n : end]) for n, end in zip(most, ends, strict=True))
+            yield most, tuple(highest), shares
+
+
+def _divided(together: int, seconds: Sequence[float], stages: int) -> tuple[int, ...]:
+    """Micro-batches of each replica, one at least, so that the last one ends early."""
+    each = np.asarray(seconds)
+    within = (together + stages * len(each)) / (1 / each).sum()
+    shares = np.maximum(1, np.floor(within / each - stages)).astype(int)
+    while (excess := int(shares.sum()) - together) > 0:  # the slowest replicas had none
+        latest = np.argsort(-(shares + stages) * each * (shares > 1), kind="stable")[:excess]
+        shares[latest] -= shares[latest] > 1
+    heap = [((shares[r] + 1 + stages) * each[r], r) for r in range(len(each))]
+    heapq.heapify(heap)
+    for _ in range(together - int(shares.sum())):
+        r = heap[0][1]
+        shares[r] += 1
+        heapq.heapreplace(heap, ((shares[r] + 1 + stages) * each[r], r))
+    return tuple(shares.tolist())
+
+
+def _placed(
+    stages: tuple[tuple[Part, ...], ...], micro_batch: int, most: tuple[int, ...],
+    shares: tuple[int, ...] = (),
+) -> Iterator[Shape]:  # fmt: skip
+    """With both placements, where they differ."""
+    shape = Shape(stages, micro_batch, most, True, shares)
+    yield shape
+    if shape.replicas > 1 and any(count > 1 for _, count in shape.runs):
+        yield Shape(stages, micro_batch, most, False, shares)
+
+
+def _is_whole(terms: Terms, taken: Sequence[tuple[Part, int]]) -> bool:
     """Whether the stages occupy every rank."""
-    ranks = sum(each.stages * each.part.count * each.part.width for each in taken)
-    return ranks == sum(pool.ranks for pool in space.pools)
+    ranks = sum(stages * part.count * part.width for part, stages in taken)
+    return ranks == sum(pool.ranks for pool in terms.problem.pools)
