@@ -21,9 +21,10 @@ from hetcomm.plan.prediction.runtime import HETCOMM
 from hetcomm.plan.profile import NO_WORK, HostWork
 from hetcomm.plan.search.nodes import OfDivisions, OfSettings, OfShape, Search
 from hetcomm.plan.search.pools import pools_of
+from hetcomm.plan.search.replicas import replica_groups
 from hetcomm.plan.search.search import fitting, predicted, search
 from hetcomm.plan.search.settings import SettingsSpace
-from hetcomm.plan.search.space import Space, groups, replica_shapes, stage_shapes
+from hetcomm.plan.search.space import Space, stage_groups
 from hetcomm.plan.search.terms import Problem, Terms, distinct_levels
 
 MODEL = small_model(blocks=2)
@@ -61,9 +62,12 @@ def search_of(
 def every_layout(root: Search) -> Iterator[Layout]:
     """All layouts of the space, by plain enumeration."""
     terms, space = root.terms, root.space
-    shapes = [shape for _, shape in replica_shapes(terms, space)]
-    for group in groups(terms, space):
-        shapes += [shape for _, shape in stage_shapes(terms, space, group, INFINITE)]
+    shapes = [
+        shape
+        for every in (stage_groups, replica_groups)
+        for group in every(terms, space)
+        for _, shape in group.shapes(terms, space, INFINITE)
+    ]
     for shape in shapes:
         for each in root.settings(shape):
             for ends in combinations(range(1, space.layers), len(shape.stages) - 1):

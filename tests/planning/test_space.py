@@ -11,8 +11,9 @@ from hetcomm.emulate import Cluster, Host, Nic
 from hetcomm.explain import topology_of
 from hetcomm.plan import PlannedNetwork, Runtime
 from hetcomm.plan.search.pools import Pool, names, pools_of
+from hetcomm.plan.search.replicas import replica_groups
 from hetcomm.plan.search.shapes import Part, Shape, spans_of
-from hetcomm.plan.search.space import Space, divisors, groups, replica_shapes, stage_shapes
+from hetcomm.plan.search.space import Space, divisors, stage_groups
 from hetcomm.plan.search.terms import Problem, Terms
 
 IB, ROCE, ETHERNET = (Nic(10**9, 10**9, fabric) for fabric in ("infiniband", "roce", "ethernet"))
@@ -98,14 +99,14 @@ def fits(terms: Terms, space: Space, stages: tuple[tuple[Part, ...], ...]) -> bo
     return not space.every_rank or used == sum(pool.ranks for pool in pools)
 
 
-def first_family(terms: Terms, space: Space) -> list[tuple[float, Shape]]:
+def shapes_of(terms: Terms, space: Space, groups) -> list[tuple[float, Shape]]:  # type: ignore[no-untyped-def]
     shapes = []
     for group in groups(terms, space):
-        found = list(stage_shapes(terms, space, group, INFINITE))
+        found = list(group.shapes(terms, space, INFINITE))
         assert [bound for bound, _ in found] == sorted(bound for bound, _ in found)
         assert all(group.bound <= bound * (1 + 1e-9) for bound, _ in found)
         below = found[len(found) // 2][0] if found else 0.0
-        kept = {shape for _, shape in stage_shapes(terms, space, group, below)}
+        kept = {shape for _, shape in group.shapes(terms, space, below)}
         assert kept <= {shape for _, shape in found}
         assert all(bound >= 0.99 * below for bound, shape in found if shape not in kept)
         shapes += found
@@ -115,7 +116,7 @@ def first_family(terms: Terms, space: Space) -> list[tuple[float, Shape]]:
 @settings(deadline=None, max_examples=30)
 @given(spaces())
 def test_each_shape_of_the_first_family_comes_once(given_space: tuple[Terms, Space]) -> None:
-    shapes = first_family(*given_space)
+    shapes = shapes_of(*given_space, stage_groups)
     across = [(shape.stages, shape.micro_batch) for _, shape in shapes if shape.across]
     assert len(across) == len(set(across))
     assert set(across) == every_stages(*given_space)
@@ -127,7 +128,8 @@ def test_shapes_have_valid_places_and_work(given_space: tuple[Terms, Space]) -> 
     terms, space = given_space
     pools = terms.problem.pools
     ranks = {rank for pool in pools for host in pool.hosts for rank in host}
-    for bound, shape in [*first_family(terms, space), *replica_shapes(terms, space)]:
+    shapes = shapes_of(terms, space, stage_groups) + shapes_of(terms, space, replica_groups)
+    for bound, shape in shapes:
         stages = shape.place(pools)
         placed = [rank for stage in stages for replica in stage for rank in replica.ranks]
         assert 0 < bound < INFINITE
@@ -162,7 +164,9 @@ def two_pools() -> tuple[Terms, Space]:
 
 
 def test_a_faster_pool_serves_more_replicas_or_more_micro_batches() -> None:
-    shapes = {shape for _, shape in replica_shapes(*two_pools()) if len(shape.stages) == 1}
+    shapes = {
+        shape for _, shape in shapes_of(*two_pools(), replica_groups) if len(shape.stages) == 1
+    }
     fast, slow = Part(1, 1, 1, 1), Part(0, 1, 1, 2)
     assert Shape(((fast, Part(0, 1, 1, 1)),), 1, (6, 6)) in shapes
     assert Shape(((fast, slow),), 1, (4, 4)) in shapes

@@ -13,8 +13,6 @@ Leaf = TypeVar("Leaf")
 Solution = TypeVar("Solution")
 
 
-# The search looks at the clock after so many nodes.
-LOOK = 32
 # One of so many nodes has a close bound, if there is one.
 TURNS = 4
 # Nodes that a search for runners-up opens at most, once the best solution is known.
@@ -119,7 +117,7 @@ def best_first(
 
     push(roots)
     while live := [close for close, heap in heaps.items() if heap and heap[0][0] < below]:
-        if opened % LOOK == 0 and time.monotonic() > end:
+        if time.monotonic() > end:
             cut = True
             break
         turn = live[-1 if opened % TURNS == TURNS - 1 else 0]

@@ -12,9 +12,10 @@ from hetcomm.plan.layout import Layout, Stage
 from hetcomm.plan.search.best_first import Node
 from hetcomm.plan.search.fill import Filling
 from hetcomm.plan.search.probes import Probes
+from hetcomm.plan.search.replicas import ReplicaGroup, replica_groups
 from hetcomm.plan.search.settings import Settings, SettingsSpace
 from hetcomm.plan.search.shapes import Shape, spans_of
-from hetcomm.plan.search.space import Group, Space, groups, replica_shapes, stage_shapes
+from hetcomm.plan.search.space import Space, StageGroup, stage_groups
 from hetcomm.plan.search.terms import Terms
 
 SOME = 64  # shapes of a group that become nodes together
@@ -63,11 +64,9 @@ class Search:
 
     def roots(self) -> Iterator[Node[Candidate]]:
         """All layouts of the space."""
-        for group in groups(self.terms, self.space):
-            yield OfGroup(group.bound, self, group)
-        shapes = sorted(replica_shapes(self.terms, self.space), key=lambda each: each[0])
-        for bound, shape in shapes:
-            yield OfShape(bound, self, shape)
+        for groups in (stage_groups, replica_groups):
+            for group in groups(self.terms, self.space):
+                yield OfGroup(group.bound, self, group)
 
 
 @dataclass(frozen=True)
@@ -114,13 +113,13 @@ class Inner:
 class OfGroup(Inner):
     """Shapes of a group, from a bound on."""
 
-    group: Group
+    group: StageGroup | ReplicaGroup
     rest: Iterator[tuple[float, Shape]] | None = field(default=None, compare=False)
 
     def open(self, below: float) -> Iterable[Node[Candidate]]:
         rest = self.rest
         if rest is None:
-            rest = stage_shapes(self.search.terms, self.search.space, self.group, below)
+            rest = self.group.shapes(self.search.terms, self.search.space, below)
         some = list(islice(rest, SOME))
         for bound, shape in some:
             yield OfShape(bound, self.search, shape)

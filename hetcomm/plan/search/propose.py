@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -19,13 +18,11 @@ from hetcomm.plan.search.best_first import Found
 from hetcomm.plan.search.limits import refuse_memory, upper_bound
 from hetcomm.plan.search.nodes import Search
 from hetcomm.plan.search.pools import pools_of
-from hetcomm.plan.search.search import Priced, PricedLayout, search
+from hetcomm.plan.search.search import PricedLayout
 from hetcomm.plan.search.settings import SettingsSpace
 from hetcomm.plan.search.space import Space
+from hetcomm.plan.search.starts import Effort, search_from_starts
 from hetcomm.plan.search.terms import Problem, Terms, distinct_levels
-
-# The share of a search's time for single pools.
-ALONE = 0.3
 
 
 @dataclass(frozen=True)
@@ -102,26 +99,13 @@ def propose(
     check_limits(limits, batch)
     check_links(cluster, links)
     root = search_of(cluster, model, profile, batch, limits, links)
-    found = _found(root, limits)
+    effort = Effort(limits.top, limits.tolerance, limits.seconds)
+    found = search_from_starts(root, effort)
     if not found.best:
         refuse_memory(root, limits.seconds, found.cut)
     problem = root.terms.problem
     memory = {pool.kind: profile.devices[pool.kind].memory for pool in problem.pools}
     return Proposal(cluster, root, found, upper_bound(root), memory)
-
-
-def _found(root: Search, limits: Limits) -> Found[PricedLayout]:
-    """Of the pools together, after those of each pool alone: no layout is worse than these."""
-    end = time.monotonic() + limits.seconds
-    known: list[Priced] = []
-    pools = root.space.pools
-    if len(pools) > 1 and not limits.every_rank:
-        for pool in pools:
-            alone = replace(root, space=replace(root.space, pools=(pool,)))
-            seconds = limits.seconds * ALONE / len(pools)
-            known += search(alone, top=limits.top, tolerance=limits.tolerance, seconds=seconds).best
-    left = max(0.0, end - time.monotonic())
-    return search(root, known=known, top=limits.top, tolerance=limits.tolerance, seconds=left)
 
 
 def search_of(

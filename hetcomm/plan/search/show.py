@@ -47,7 +47,7 @@ def render(proposal: Proposal) -> RenderableType:
             "these shapes."
         )
     if proposal.idle:
-        hosts = _hosts(proposal, proposal.idle)
+        hosts = hosts_of(proposal, proposal.idle)
         lines.append(
             f"[bold]Idle:[/] {escape(format_ranks(proposal.idle))} on {escape(hosts)}. A job has "
             "no idle ranks: delete them from the cluster file and plan again, or give --every-rank."
@@ -99,7 +99,7 @@ def stage_table(proposal: Proposal) -> Table:
         waits = priced.prediction.parts[s, 0]["waiting"] / priced.prediction.seconds
         table.add_row(
             str(s),
-            escape(f"{', '.join(kinds[pool] for pool in pools)}: {_hosts(proposal, ranks)}"),
+            escape(f"{', '.join(kinds[pool] for pool in pools)}: {hosts_of(proposal, ranks)}"),
             str(len(ranks)),
             ", ".join(degrees),
             " + ".join(str(end - first) for first, end in stage.chunks),
@@ -170,7 +170,7 @@ def _largest_loss(best: Prediction, other: Prediction) -> tuple[str, float]:
     return part, theirs[part] - ours[part]
 
 
-def _hosts(proposal: Proposal, ranks: list[int]) -> str:
+def hosts_of(proposal: Proposal, ranks: list[int]) -> str:
     """The hosts of ranks: the first and the last name, in the order of the file."""
     cluster = proposal.cluster
     places = sorted({cluster.placement[rank] for rank in ranks})

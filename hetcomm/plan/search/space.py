@@ -1,18 +1,15 @@
 """The shapes of a search, in groups, each with a bound of the step from its passes alone.
 
-Two families. "Stages": each pool serves consecutive stages, so replicas of a stage have one kind of
-device and one network (Holmes, arXiv 2312.03549). "Replicas": each pool serves whole pipelines, so
-activations stay inside a pool and gradients cross. A faster pool then serves more of the replicas,
-or its replicas take more micro-batches. All pools of the second family have the same tensor degree:
-partition() sums whole weights. The context degree is that of the whole pipeline.
+Two families. "Stages", in this module: each pool serves consecutive stages, so replicas of a stage
+have one kind of device and one network (Holmes, arXiv 2312.03549). "Replicas" (replicas.py): each
+pool serves whole pipelines. The context degree is that of the whole pipeline.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations, permutations, product
+from itertools import permutations, product
 from typing import NamedTuple
 
 import numpy as np
@@ -55,7 +52,7 @@ class Space:
         return self.layers - 2
 
 
-class Group(NamedTuple):
+class StageGroup(NamedTuple):
     """Shapes of the first family. pools: in the order of stages. bound: if all were busy."""
 
     bound: float
@@ -63,6 +60,10 @@ class Group(NamedTuple):
     replicas: int
     micro_batch: int
     context: int
+
+    def shapes(self, terms: Terms, space: Space, below: float) -> Iterator[tuple[float, Shape]]:
+        """Those that may take less than `below`, least bound first."""
+        return stage_shapes(terms, space, self, below)
 
 
 class Choice(NamedTuple):
@@ -79,7 +80,7 @@ def divisors(number: int) -> list[int]:
     return small + [number // d for d in reversed(small) if d * d != number]
 
 
-def groups(terms: Terms, space: Space) -> Iterator[Group]:
+def stage_groups(terms: Terms, space: Space) -> Iterator[StageGroup]:
     """The groups of the first family."""
     for micro_batch, context in product(space.micro_batches, space.contexts):
         together, rest = divmod(space.batch, micro_batch)
@@ -94,13 +95,13 @@ def groups(terms: Terms, space: Space) -> Iterator[Group]:
                 for pools in permutations(rates, count):
                     if not space.every_rank or count == len(terms.problem.pools):
                         bound = work / sum(rates[pool] for pool in pools)
-                        yield Group(bound, pools, replicas, micro_batch, context)
+                        yield StageGroup(bound, pools, replicas, micro_batch, context)
 
 
 def stage_shapes(
-    terms: Terms, space: Space, group: Group, below: float
+    terms: Terms, space: Space, group: StageGroup, below: float
 ) -> Iterator[tuple[float, Shape]]:
-    """The shapes of a group that may take less than `below`, least bound first."""
+    """See StageGroup.shapes()."""
     choices = [
         _choices(terms, space, pool, group.replicas, group.micro_batch, group.context)
         for pool in group.pools
@@ -119,17 +120,17 @@ def stage_shapes(
             sums = _sums(terms, space, choice, group.micro_batch, count)
             table[number] = (choice.stages, choice.forward, choice.backward, *sums)
         tables.append(table[mixes[:, i]].T)
-    bounds = _whole_blocks(space, count, tables, _filled(space, count, tables), below)
+    bounds = _whole_blocks(space, count, tables, filled(space, count, tables), below)
     for place in np.argsort(bounds, kind="stable"):
         if bounds[place] >= below:
             return
         runs = [every[i] for every, i in zip(choices, mixes[place], strict=True)]
         if space.tied and runs[0].part.tensor != runs[-1].part.tensor:
             continue
-        if space.every_rank and not _is_whole(terms, [(c.part, c.stages) for c in runs]):
+        if space.every_rank and not is_whole(terms, [(c.part, c.stages) for c in runs]):
             continue
         parts = tuple((c.part,) for c in runs for _ in range(c.stages))
-        for shape in _placed(parts, group.micro_batch, (count,)):
+        for shape in placed(parts, group.micro_batch, (count,)):
             yield float(bounds[place]), shape
 
 
@@ -143,7 +144,7 @@ def _sums(
         if not terms.problem.runtime.partitions:
             return 0.0, 0.0
         late, after = [], []
-        for shape in _placed(((choice.part,),) * choice.stages, micro_batch, (count,)):
+        for shape in placed(((choice.part,),) * choice.stages, micro_batch, (count,)):
             probes = Probes(terms, shape)
             stages = {key: s for s, key in enumerate(probes.keys)}
             for s, level, codec in product(stages.values(), space.levels, space.codecs):
@@ -162,7 +163,7 @@ def _choices(
 
     def compute() -> list[Choice]:
         found = []
-        for part, seconds in _parts(terms, space, pool, micro_batch, context, replicas):
+        for part, seconds in parts_of(terms, space, pool, micro_batch, context, replicas):
             most = terms.problem.pools[pool].capacity(part.width) // replicas
             found += [
                 Choice(part, stages, *seconds) for stages in range(1, min(most, space.layers) + 1)
@@ -172,7 +173,7 @@ def _choices(
     return terms.once(("choices", space.layers, pool, replicas, micro_batch, context), compute)
 
 
-def _parts(
+def parts_of(
     terms: Terms, space: Space, pool: int, micro_batch: int, context: int, replicas: int
 ) -> Iterator[tuple[Part, tuple[float, float]]]:
     """Of each tensor degree, with the seconds of a block forward and backward."""
@@ -184,7 +185,7 @@ def _parts(
             yield part, (times.forward, times.backward)
 
 
-def _filled(space: Space, count: int, runs: Sequence[Floats]) -> Floats:
+def filled(space: Space, count: int, runs: Sequence[Floats]) -> Floats:
     """Seconds in which stages hold all blocks, if blocks may be divided, by shape.
 
     runs: of each, [stages, forward, backward, *_sums()] by shape. count: of micro-batches. The less
@@ -245,90 +246,7 @@ def _held(rate: Floats, stages: Floats, way: Floats, seconds: Floats) -> Floats:
     return np.maximum(rate, kept * rate + (1 - kept) / way)
 
 
-def replica_shapes(terms: Terms, space: Space) -> Iterator[tuple[float, Shape]]:
-    """The shapes of the second family. At least two pools have whole pipelines each."""
-    for micro_batch, context in product(space.micro_batches, space.contexts):
-        together, rest = divmod(space.batch, micro_batch)
-        if rest:
-            continue
-        times = [
-            {part.tensor: seconds for part, seconds in
-             _parts(terms, space, pool, micro_batch, context, 1)}
-            for pool in space.pools
-        ]  # fmt: skip
-        for tensor, number in product(space.tensors, range(2, len(times) + 1)):
-            able = [index for index, own in enumerate(times) if tensor in own]
-            for chosen in combinations(able, number):
-                used = sorted((sum(times[i][tensor]), space.pools[i]) for i in chosen)
-                seconds = {space.pools[i]: times[i][tensor] for i in chosen}
-                for stages in range(1, space.layers + 1):
-                    parts = [Part(pool, tensor, context, 0) for _, pool in used]
-                    for counts, most, shares in _counts(terms, used, parts, stages, together):
-                        line = tuple(
-                            Part(p.pool, tensor, context, count)
-                            for p, count in zip(parts, counts, strict=True)
-                        )
-                        if space.every_rank and not _is_whole(terms, [(p, stages) for p in line]):
-                            continue
-                        bound = max(
-                            float(_filled(space, count, [
-                                np.array([[stages], *([v] for v in (*seconds[part.pool], 0, 0))])
-                            ])[0])
-                            for part, count in zip(line, most, strict=True)
-                        )  # fmt: skip
-                        for shape in _placed((line,) * stages, micro_batch, most, shares):
-                            yield bound, shape
-
-
-Counts = tuple[Sequence[int], tuple[int, ...], tuple[int, ...]]
-
-
-def _counts(
-    terms: Terms, used: Sequence[tuple[float, int]], parts: Sequence[Part], stages: int,
-    together: int,
-) -> Iterator[Counts]:  # fmt: skip
-    """The replicas of each pool, the most micro-batches of one, and unequal shares.
-
-    used: seconds of a block, and the pool, fastest first. Of equal shares a faster pool serves as
-    many replicas as fit. together: micro-batches of all replicas.
-    """
-    most = [terms.problem.pools[part.pool].capacity(part.width) // stages for part in parts]
-    if min(most) == 0:
-        return
-    for replicas in divisors(together):
-        left, counts = replicas, []
-        for place, each in enumerate(most):
-            counts.append(min(each, left - (len(most) - place - 1)))
-            left -= counts[-1]
-        if not left and min(counts) > 0:
-            yield counts, (together // replicas,) * len(counts), ()
-    if sum(most) <= together:
-        seconds = [each for (each, _), count in zip(used, most, strict=True) for _ in range(count)]
-        shares = _divided(together, seconds, stages)
-        if len(set(shares)) > 1:
-            ends = np.cumsum(most)
-            highest = (max(shares[end - n : end]) for n, end in zip(most, ends, strict=True))
-            yield most, tuple(highest), shares
-
-
-def _divided(together: int, seconds: Sequence[float], stages: int) -> tuple[int, ...]:
-    """Micro-batches of each replica, one at least, so that the last one ends early."""
-    each = np.asarray(seconds)
-    within = (together + stages * len(each)) / (1 / each).sum()
-    shares = np.maximum(1, np.floor(within / each - stages)).astype(int)
-    while (excess := int(shares.sum()) - together) > 0:  # the slowest replicas had none
-        latest = np.argsort(-(shares + stages) * each * (shares > 1), kind="stable")[:excess]
-        shares[latest] -= shares[latest] > 1
-    heap = [((shares[r] + 1 + stages) * each[r], r) for r in range(len(each))]
-    heapq.heapify(heap)
-    for _ in range(together - int(shares.sum())):
-        r = heap[0][1]
-        shares[r] += 1
-        heapq.heapreplace(heap, ((shares[r] + 1 + stages) * each[r], r))
-    return tuple(shares.tolist())
-
-
-def _placed(
+def placed(
     stages: tuple[tuple[Part, ...], ...], micro_batch: int, most: tuple[int, ...],
     shares: tuple[int, ...] = (),
 ) -> Iterator[Shape]:  # fmt: skip
@@ -339,7 +257,7 @@ def _placed(
         yield Shape(stages, micro_batch, most, False, shares)
 
 
-def _is_whole(terms: Terms, taken: Sequence[tuple[Part, int]]) -> bool:
+def is_whole(terms: Terms, taken: Sequence[tuple[Part, int]]) -> bool:
     """Whether the stages occupy every rank."""
     ranks = sum(stages * part.count * part.width for part, stages in taken)
     return ranks == sum(pool.ranks for pool in terms.problem.pools)
