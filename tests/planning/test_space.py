@@ -40,6 +40,13 @@ def test_pools_have_one_kind_and_one_fabric() -> None:
     assert (pools[0].slots(2), pools[0].capacity(2), pools[0].widest) == ([(0, 4)], 1, 2)
 
 
+def test_hosts_of_unlike_zones_are_not_alike() -> None:
+    hosts = [Host(name, 2, (IB,), "nvidia", "A100", zone=zone) for name, zone in ("ax", "by")]
+    assert [pool.uniform for pool in pools_of(Cluster(tuple(hosts)))] == [False]
+    hosts[1] = Host("b", 2, (IB,), "nvidia", "A100", zone="x")
+    assert [pool.uniform for pool in pools_of(Cluster(tuple(hosts)))] == [True]
+
+
 MODEL = small_model(blocks=3)
 INFINITE = float("inf")
 

@@ -3,8 +3,8 @@
 Every schedule computes each micro-batch on each stage, forward and backward. The first activation
 reaches a stage after the forward passes before it, and the last gradient passes all these stages on
 its way back. So within T seconds a stage has time for fewer blocks, the more there are before it.
-All stages together must have time and memory for the model's blocks. Sums that share NICs, and
-passes that wait for others, are left out: no layout takes less than the relaxation says.
+All stages together must have time and memory for the model's blocks. Passes that wait for another
+stage's slower pass are left out: no layout takes less than the relaxation says.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from hetcomm.plan.search.settings import Settings
 from hetcomm.plan.search.space import Floats
 from hetcomm.plan.search.terms import Terms
 
-ROUNDS = 8  # of blocks that stages have at least
-NEAR = 1e-3  # the relaxation ends this near to its result
+ROUNDS = 8  # in which stages get blocks that they have at least
+NEAR = 1e-3  # a bisection ends this near to its result
+DOUBLINGS = 12  # of the first bound, where no step is known
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +74,7 @@ class Filling:
             facts = facts._replace(most=np.minimum(facts.most, most))
         low = np.maximum(self._parted(facts, rows), self._moved[rows])
         high = np.full(len(rows), below)
-        for _ in range(12 if below == np.inf else 0):
+        for _ in range(DOUBLINGS if below == np.inf else 0):
             high = np.where(np.isinf(high), 2 * low, high)
             enough = self._holds(facts, rows, least, high)
             high = np.where(enough, high, 2 * high)
@@ -91,11 +92,11 @@ class Filling:
         facts = self.facts.of(index)
         fewest = self._fewest[index]
         blocks, low, high = self.terms.problem.model.blocks, seconds, 2 * seconds
-        while (counts := self._filled(facts, index, high)).sum() < blocks and high < 64 * seconds:
+        while (counts := self._greedy(facts, index, high)).sum() < blocks and high < 64 * seconds:
             low, high = high, 2 * high
         while high - low > NEAR * low:
             middle = (low + high) / 2
-            found = self._filled(facts, index, middle)
+            found = self._greedy(facts, index, middle)
             if found.sum() < blocks:
                 low = middle
             else:
@@ -109,7 +110,7 @@ class Filling:
         counts[-1] += 1
         return tuple(counts.tolist())
 
-    def _filled(self, facts: Facts, index: int, seconds: float) -> NDArray[np.int64]:
+    def _greedy(self, facts: Facts, index: int, seconds: float) -> NDArray[np.int64]:
         """The blocks of each stage in so many seconds. facts: of one setting."""
         fewest, chunks = self._fewest[index], self.options[index].chunks
         counts = fewest.copy()

@@ -15,7 +15,8 @@ class Pool:
     """Hosts whose devices are of one kind, and whose best NICs are of one fabric.
 
     Groups that sum gradients inside a pool need one network only, as in Holmes (arXiv 2312.03549).
-    hosts: the ranks of each host. uniform: hosts have equally many ranks and equal NICs.
+    hosts: the ranks of each host. uniform: hosts have equally many ranks and equal NICs, and are in
+    one zone.
     """
 
     kind: str
@@ -60,7 +61,8 @@ def pools_of(cluster: Cluster) -> list[Pool]:
         members.setdefault((host.kind, best_fabric(host)), []).append(index)
     pools = []
     for (kind, fabric), indices in members.items():
-        alike = {(cluster.hosts[i].ranks, cluster.hosts[i].nics) for i in indices}
+        hosts = [cluster.hosts[i] for i in indices]
+        alike = {(host.ranks, host.nics, host.zone) for host in hosts}
         pools.append(Pool(kind, fabric, tuple(tuple(ranks[i]) for i in indices), len(alike) == 1))
     return pools
 

@@ -13,7 +13,8 @@ from hetcomm.plan.search.best_first import Found, best_first
 from hetcomm.plan.search.nodes import Candidate, Search
 from hetcomm.plan.search.terms import Problem
 
-# Divisions near a good one are tried while its step is at most this much longer than the best.
+# Divisions near a good one are tried while its step is at most this much longer than the best, at
+# most so often.
 PROMISING = 1.03
 ROUNDS = 8
 
