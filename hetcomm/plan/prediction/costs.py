@@ -228,7 +228,7 @@ class _Costs:
         return seconds
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=128)
 def waves_of(
     source: tuple[Replica, ...], target: tuple[Replica, ...], finest: tuple[int, ...]
 ) -> tuple[list[tuple[tuple[int, int], ...]], list[tuple[int, int]]]:

@@ -102,7 +102,7 @@ def memory(
     return found
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _degrees(
     network: Network, replicas: tuple[Replica, ...], levels: tuple[str, ...]
 ) -> dict[int, tuple[int, ...]]:

@@ -37,23 +37,19 @@ class Line(NamedTuple):
 class Facts(NamedTuple):
     """What stages need, [part, setting, stage].
 
-    passes: seconds of all passes. returned: until the last backward pass. final: of that pass.
-    tail: of sums that follow. renewal: from the gradients' norm until the next step may begin.
-    ahead, back: of the first chunk's first pass and last one, with transfers. sums: of a block, in
-    which NICs are busy that stages may share. trip: of a block, there and back. most: blocks that
-    fit the memory.
+    Seconds, but for the last field.
     """
 
-    passes: Line
-    returned: Line
-    final: Line
-    tail: Line
-    renewal: Line
-    ahead: Line
-    back: Line
-    sums: Floats
-    trip: Floats
-    most: Floats
+    passes: Line  # all passes of a step
+    returned: Line  # all passes until the last backward pass is over
+    final: Line  # the last backward pass
+    tail: Line  # sums after the passes
+    renewal: Line  # from the gradients' norm until the next step may begin
+    ahead: Line  # the first chunk's first pass, and its transfer
+    back: Line  # the first chunk's last backward pass, and its transfer
+    sums: Floats  # in which a block's sums keep the hosts' NICs busy
+    trip: Floats  # of a micro-batch through a block, forward and backward
+    most: Floats  # blocks that fit the memory
 
     def of(self, rows: NDArray[np.intp] | int) -> Facts:
         """Of some settings, or [part, stage] of one."""
@@ -97,8 +93,12 @@ class Stages:
         forward, backward, forward_rest, backward_rest, way, way_back, work = table(
             ("recompute", "weights"), self._passes
         )
-        left, beside, updates, sums, step = table(("weights", "states", "codec"), self._sums)
-        room, block, kept_rest, kept = table(("recompute", "weights", "states"), self._memory)
+        left, beside, together, updates, sums, step = table(
+            ("weights", "states", "codec"), self._sums
+        )
+        room, block, kept_first, kept_last, kept = table(
+            ("recompute", "weights", "states"), self._memory
+        )
 
         def of_each(values: Iterable[float]) -> Floats:
             return np.array(list(values), dtype=np.float64)[:, None]
@@ -112,7 +112,7 @@ class Stages:
         # The last backward pass of the first chunk waits for its sums, but for one. Weights' passes
         # hide none, and no embedding comes after the sums of later stages.
         later = np.arange(stages) > 0
-        left = left + np.where(half > 0, beside, 0.0)
+        left = left + np.where(half > 0, together, 0.0)
         beside = np.where(half > 0, 0.0, beside)
         late, soon = np.maximum(0.0, beside - backward), np.maximum(0.0, updates - forward)
         passes = Line(
@@ -125,17 +125,18 @@ class Stages:
                 for m in shape.micro_batches
             ]
         )
-        most = room - held / chunks * kept_rest
+        # With chunks the last one keeps a single pass, and a chunk may have one block less.
+        most = room - held / chunks * kept_first - np.where(chunks > 1, 1, held) * kept_last
         most = np.floor(most / (block + held / chunks * kept) + 1e-9)
         return Facts(
             passes=passes,
             returned=passes.plus(Line(-deferred * backward, -deferred * backward_rest)),
             final=Line(backward + late, backward_rest + work_back * chunks),
             tail=Line(left, np.minimum(beside, backward) * later),
-            renewal=Line(step + soon / chunks, updates * later - soon),
+            renewal=Line(step + soon / chunks, updates * later - soon - way),
             ahead=Line(forward, way + work + moved),
             back=Line((1 - half) * backward + late, (1 - half) * way_back - late + work + moved),
-            sums=sums,
+            sums=np.where(chunks > 1, 0.0, sums),  # those of later chunks are sent before
             trip=forward + (1 - half) * backward,
             most=np.maximum(0, most + (chunks > 1)),
         )
@@ -173,7 +174,7 @@ class Stages:
         have none that is sure."""
         problem = self.terms.problem
         if not problem.runtime.partitions:
-            return 0.0, 0.0, 0.0, 0.0, 0.0
+            return 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
         sums = self.probes.sums(stage, weights, states, codec)
         part = self.probes.shape.stages[stage][index]
         share = self.probes.share(stage, states)
@@ -181,13 +182,15 @@ class Stages:
         device = problem.pools[part.pool].kind
         step = problem.profile.step_seconds(device, part.tensor, parameters)
         crowding = problem.profile.crowding(self.probes.shape.ranks)
+        if crowding > 1:  # passes may hide no sums, see Synchronization.hides
+            sums = sums._replace(beside=0.0)
         return (*sums, step * crowding)
 
     def _memory(
         self, index: int, stage: int, recompute: bool, weights: str, states: str
     ) -> tuple[float, ...]:
-        """Bytes: the room for blocks, of a block, and of what a pass keeps of the other layers and
-        of a block."""
+        """Bytes: the room for blocks, of a block, and of what a pass keeps of the embedding, of the
+        head and of a block."""
         shape, problem = self.probes.shape, self.terms.problem
         part, model, ends = shape.stages[stage][index], problem.model, self._ends(stage)
         shares = [self.probes.share(stage, level) for level in (weights, states)]
@@ -214,4 +217,5 @@ class Stages:
             for blocks in (1, 2)
         )
         room = self.terms.memory(part) - one + (two - one)
-        return room, two - one, samples * sum(map(kept, ends)), samples * kept("block")
+        first, last = (samples * kept(kind) * (kind in ends) for kind in ("embedding", "head"))
+        return room, two - one, first, last, samples * kept("block")

@@ -20,12 +20,11 @@ from numpy.typing import NDArray
 from hetcomm.plan.search.facts import Facts, Line, Stages
 from hetcomm.plan.search.probes import Probes
 from hetcomm.plan.search.settings import Settings
-from hetcomm.plan.search.space import Floats
+from hetcomm.plan.search.space import LONGEST, SHORTEST, Floats
 from hetcomm.plan.search.terms import Terms
 
 ROUNDS = 8  # in which stages get blocks that they have at least
 NEAR = 1e-3  # a bisection ends this near to its result
-DOUBLINGS = 12  # of the first bound, where no step is known
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,15 +71,11 @@ class Filling:
         facts, least = self.facts.of(rows), fewest
         if most is not None:
             facts = facts._replace(most=np.minimum(facts.most, most))
-        low = np.maximum(self._parted(facts, rows), self._moved[rows])
-        high = np.full(len(rows), below)
-        for _ in range(DOUBLINGS if below == np.inf else 0):
-            high = np.where(np.isinf(high), 2 * low, high)
-            enough = self._holds(facts, rows, least, high)
-            high = np.where(enough, high, 2 * high)
+        low = np.maximum(np.maximum(self._parted(facts, rows), self._moved[rows]), SHORTEST)
+        high = np.full(len(rows), min(below, LONGEST))
         enough = (low < high) & self._holds(facts, rows, least, high)
         while (wide := enough & (high - low > NEAR * low)).any():
-            middle = (low + high) / 2
+            middle = np.sqrt(low * high)
             holds = self._holds(facts, rows, least, middle)
             low = np.where(wide & ~holds, middle, low)
             high = np.where(wide & holds, middle, high)
@@ -191,9 +186,11 @@ class Filling:
     def _holds(
         self, facts: Facts, rows: NDArray[np.intp], fewest: NDArray[np.int64], seconds: Floats
     ) -> NDArray[np.bool_]:
-        """By row: whether all stages may hold the model's blocks in so many seconds. If they
-        hold few more together, each has nearly as many as it can; so the stages before another have
-        some at least."""
+        """By row: whether all stages may hold the model's blocks in so many seconds.
+
+        If all stages together hold few blocks more than the model has, each stage must hold nearly
+        its most. So the stages before another one have some at least.
+        """
         blocks, least = self.terms.problem.model.blocks, fewest
         chunks, between_chunks = self._chunks[rows][:, None], self._around[rows][:, None]
         stages, part = fewest.shape[-1], 1 - 1 / chunks  # of the layers that go around
@@ -204,7 +201,8 @@ class Filling:
         for _ in range(ROUNDS):
             own = np.maximum(least / chunks - first, 0)
             start, back = _before(facts.ahead.of(own)), _before(facts.back.of(own))
-            after, renewal = facts.tail.of(least)[..., :1], facts.renewal.of(least)[..., :1]
+            after = facts.tail.of(least)[..., :1]
+            renewal = np.maximum(0.0, facts.renewal.of(least)[..., :1])
             alone = followed.blocks(within - start - renewal)
             both = facts.returned.blocks(within - start - renewal - back - after)
             both[..., 0] = alone[..., 0]

@@ -21,13 +21,18 @@ def upper_bound(root: Search) -> float:
     A device's rate is that of a homogeneous cluster without bubbles, transfers, reductions and
     memory limits: the best over tensor degrees and micro-batches of all layers' time.
     """
-    terms, total = root.terms, 0.0
+    terms, total, model = root.terms, 0.0, root.terms.problem.model
     for index, pool in enumerate(terms.problem.pools):
         rates = [0.0]
         for samples in root.space.micro_batches:
             for tensor in root.space.tensors:
                 if terms.block_seconds(index, tensor, 1, samples) is not None:
-                    rates.append(1 / terms.sample_seconds(Part(index, tensor, 1, 1), samples))
+                    part = Part(index, tensor, 1, 1)
+                    seconds = sum(
+                        count * terms.rank_seconds(part, samples, kind)
+                        for kind, count in model.count(0, model.layers).items()
+                    )
+                    rates.append(1 / seconds)
         total += max(rates) * pool.ranks
     ranks = sum(pool.ranks for pool in terms.problem.pools)
     return total / terms.problem.profile.crowding(ranks)

@@ -59,8 +59,12 @@ class Search:
         if processors is None:
             return 0.0
         parts = {part for stage in shape.stages for part in stage}
-        each = min(self.terms.sample_seconds(part, shape.micro_batch) for part in parts)
-        return self.space.batch * each / processors
+        model, samples = self.terms.problem.model, shape.micro_batch
+        seconds = sum(
+            count * min(self.terms.rank_seconds(part, samples, kind) for part in parts)
+            for kind, count in model.count(0, model.layers).items()
+        )
+        return self.space.batch * seconds / processors
 
     def roots(self) -> Iterator[Node[Candidate]]:
         """All layouts of the space."""

@@ -19,14 +19,16 @@ class Sums(NamedTuple):
 
     left: float
     beside: float
+    together: float  # as beside, of many blocks in one message
     updates: float
-    crossing: float  # of the first two, in which the NICs of each of the stage's hosts are busy
+    crossing: float  # of left and beside, in which the NICs of each of the stage's hosts are busy
 
 
 class Probes:
     """Prices of a shape's ranks, computed once each. None is more than the prediction's.
 
-    Stages of equal parts whose ranks lie alike on their hosts have equal prices in all shapes.
+    Stages of equal parts whose ranks lie alike on their hosts have equal prices in all shapes, if
+    the hosts of each pool are alike.
     """
 
     def __init__(self, terms: Terms, shape: Shape) -> None:
@@ -46,25 +48,33 @@ class Probes:
     @cached_property
     def keys(self) -> list[tuple[object, ...]]:
         """Of each stage, equal for equal prices."""
-        stages = zip(self.shape.stages, self.replicas, strict=True)
-        return [(parts, *self._pattern(replicas)) for parts, replicas in stages]
+        return [
+            (parts, self._pattern(((parts, count, s),), replicas))
+            for (parts, count, s), replicas in zip(self._places, self.replicas, strict=True)
+        ]
 
-    def _pattern(self, replicas: Sequence[Replica]) -> tuple[tuple[object, ...], ...]:
-        """Equal for replicas whose ranks lie alike on hosts and islands."""
+    @cached_property
+    def _places(self) -> list[tuple[tuple[Part, ...], int, int]]:
+        """Of each stage: its parts, the stages of its run, and its place there."""
+        return [(parts, count, s) for parts, count in self.shape.runs for s in range(count)]
+
+    def _pattern(self, places: tuple[object, ...], replicas: Sequence[Replica]) -> int:
+        """Equal for replicas whose ranks lie alike on hosts and islands. places: that have them."""
         network, pools = self.terms.problem.network, self.terms.problem.pools
-        ranks = tuple(rank for replica in replicas for rank in replica.ranks)
 
-        def compute() -> tuple[tuple[object, ...], ...]:
-            if not all(pool.uniform for pool in pools):
-                return (ranks,)
-            found = []
+        def compute() -> int:
+            ranks = [rank for replica in replicas for rank in replica.ranks]
+            pattern: list[tuple[object, ...]] = []
             for level in ("host", "island"):
                 first: dict[object, int] = {}
                 domains = (network.domain(rank, level) for rank in ranks)
-                found.append(tuple(first.setdefault(each, len(first)) for each in domains))
-            return tuple(found)
+                pattern.append(tuple(first.setdefault(each, len(first)) for each in domains))
+            if not all(pool.uniform for pool in pools):
+                pattern = [places, (self.shape.across,)]
+            numbers: dict[object, int] = self.terms.once(("patterns",), dict)
+            return numbers.setdefault(hash(tuple(pattern)), len(numbers))
 
-        return self.terms.once(("pattern", ranks), compute)
+        return self.terms.once(("pattern", places, self.shape.across), compute)
 
     @cached_property
     def transfers(self) -> list[float]:
@@ -81,7 +91,8 @@ class Probes:
     def _moved(self, stage: int, following: int) -> float:
         parts = (self.shape.stages[stage], self.shape.stages[following])
         a, b = self.replicas[stage], self.replicas[following]
-        key = ("transfer", self.shape.micro_batch, *parts, *self._pattern((*a, *b)))
+        pattern = self._pattern((self._places[stage], self._places[following]), (*a, *b))
+        key = ("transfer", self.shape.micro_batch, *parts, pattern)
         return self.terms.once(key, lambda: self._transfer(a, b))
 
     def _transfer(self, a: Sequence[Replica], b: Sequence[Replica]) -> float:
@@ -153,21 +164,22 @@ class Probes:
         problem = self.terms.problem
         model, blocks = problem.model, problem.model.blocks
         tensor = max(part.tensor for part in self.shape.stages[stage])
-        size = model.parameters("block", tensor)
-        beside = left = updates = 0.0
-        levels = (weights, states, states)
+        size, levels = model.parameters("block", tensor), (weights, states, states)
+        beside = together = left = updates = 0.0
         reductions = reductions_of(model, problem.network, self.replicas[stage], *levels, codec)
         for reduction in reductions:
-            beside += float(reduction.beside([size])[0])
+            # Latencies count once for many blocks, but large messages may take another plan.
+            sizes = [size, size * blocks]
+            one, all_blocks = reduction.beside(sizes) / (1, blocks)
+            beside, together = beside + float(one), together + float(min(one, all_blocks))
+            left += float((reduction.left(sizes) / (1, blocks)).min())
             updates += float(reduction.updates([size])[0])
-            # Of many blocks each takes least, because latencies count once.
-            left += float(reduction.left([size * blocks])[0]) / blocks
         shares = [
             min((each.get(host, 0.0) for host in self.hosts[stage]), default=0.0)
             for each in piece_hosts(problem.network, reductions)
         ]
-        crossing = shares[0] * beside + shares[1] * left
-        return Sums(left, beside, updates, crossing)
+        crossing = shares[0] * together + shares[1] * left
+        return Sums(left, beside, together, updates, crossing)
 
     def _of_stage(
         self, stage: int, what: tuple[object, ...], compute: Callable[[], Value]

@@ -71,7 +71,8 @@ class Pricing:
     def price(self, candidate: Candidate) -> Priced | None:
         """The division of the layers that the relaxation gives, or a better one near it."""
         first = candidate.division()
-        tried = self.tried.setdefault((candidate.filling, candidate.index), set())
+        key = (candidate.shape, candidate.settings)
+        tried = self.tried.setdefault(key, set())
         if first in tried:
             return None
         tried.add(first)

@@ -19,7 +19,8 @@ from hetcomm.plan.search.probes import Probes
 from hetcomm.plan.search.shapes import Part, Shape
 from hetcomm.plan.search.terms import Terms
 
-STEPS = 10  # of a bisection
+STEPS = 16  # of a bisection
+SHORTEST, LONGEST = 1e-12, 1e9  # seconds of a step
 
 Floats = NDArray[np.float64]
 
@@ -107,20 +108,28 @@ def stage_shapes(
         for pool in group.pools
     ]
     count = space.batch // (group.replicas * group.micro_batch)
-    rates, stages = np.zeros(()), np.zeros((), dtype=np.int64)
+    # By mix of choices: blocks in a second, stages, and the number of each choice.
+    rates, stages = np.zeros(1), np.zeros(1, dtype=np.int64)
+    mixes = np.zeros((1, 0), dtype=np.int64)
     for every in choices:
-        rates = np.add.outer(rates, [c.stages / (c.forward + c.backward) for c in every])
-        stages = np.add.outer(stages, [c.stages for c in every])
-    mixes = np.argwhere((count * space.blocks / rates < below) & (stages <= space.layers))
+        rates = np.add.outer(rates, [c.stages / (c.forward + c.backward) for c in every]).ravel()
+        stages = np.add.outer(stages, [c.stages for c in every]).ravel()
+        numbers = np.tile(np.arange(len(every)), len(mixes))[:, None]
+        mixes = np.hstack((np.repeat(mixes, len(every), axis=0), numbers))
+        few = stages <= space.layers
+        rates, stages, mixes = rates[few], stages[few], mixes[few]
+    balanced = count * space.blocks / rates
+    mixes, balanced = mixes[balanced < below], balanced[balanced < below]
     tables = []
     for i, every in enumerate(choices):
         table = np.zeros((len(every), 5))
         for number in np.unique(mixes[:, i]):
             choice = every[number]
-            sums = _sums(terms, space, choice, group.micro_batch, count)
+            sums = _after(terms, space, choice, group.micro_batch, count)
             table[number] = (choice.stages, choice.forward, choice.backward, *sums)
         tables.append(table[mixes[:, i]].T)
-    bounds = _whole_blocks(space, count, tables, filled(space, count, tables), below)
+    low = np.maximum(balanced, filled(space, count, tables))
+    bounds = _whole_blocks(space, count, tables, low, below)
     for place in np.argsort(bounds, kind="stable"):
         if bounds[place] >= below:
             return
@@ -134,26 +143,26 @@ def stage_shapes(
             yield float(bounds[place]), shape
 
 
-def _sums(
+def _after(
     terms: Terms, space: Space, choice: Choice, micro_batch: int, count: int
 ) -> tuple[float, float]:
-    """Seconds by which a block's sums delay the last backward pass, and with what follows it, at
-    least."""
+    """Seconds of a block's sums that no backward pass hides, at least; and what one block hides of
+    all sums of its stage, at most."""
 
     def compute() -> tuple[float, float]:
         if not terms.problem.runtime.partitions:
             return 0.0, 0.0
-        late, after = [], []
+        after, hidden = [], []
         for shape in placed(((choice.part,),) * choice.stages, micro_batch, (count,)):
             probes = Probes(terms, shape)
             stages = {key: s for s, key in enumerate(probes.keys)}
             for s, level, codec in product(stages.values(), space.levels, space.codecs):
                 sums = probes.sums(s, "rank", level, codec)
-                late.append(max(0.0, sums.beside - choice.backward))
-                after.append(late[-1] + sums.left)
-        return min(late), min(after)
+                hidden.append(max(0.0, sums.beside - choice.backward))
+                after.append(sums.left + hidden[-1] / space.chunks)
+        return min(after), max(hidden)
 
-    return terms.once(("sums of", choice, micro_batch), compute)
+    return terms.once(("after", choice, micro_batch), compute)
 
 
 def _choices(
@@ -188,9 +197,9 @@ def parts_of(
 def filled(space: Space, count: int, runs: Sequence[Floats]) -> Floats:
     """Seconds in which stages hold all blocks, if blocks may be divided, by shape.
 
-    runs: of each, [stages, forward, backward, *_sums()] by shape. count: of micro-batches. The less
-    a stage leaves on the ways in and back, the sooner others start and end. A schedule with chunks
-    leaves its first chunk there, and hides the sums of others.
+    runs: of each, [stages, forward, backward, *_after()] by shape. count: of micro-batches. The
+    less a stage leaves on the ways in and back, the sooner others start and end. A schedule with
+    chunks leaves its first chunk there.
     """
     total = sum(run[0] for run in runs)
     most = np.minimum(space.chunks, space.layers // total)
@@ -199,13 +208,12 @@ def filled(space: Space, count: int, runs: Sequence[Floats]) -> Floats:
     for chunks, half in ((np.ones_like(total), 0.5 * space.halves), (most, 0.0)):
         place = total
         alone = both = np.zeros_like(total)
-        for stages, forward, backward, late, after in reversed(runs):
+        for stages, forward, backward, _, _ in reversed(runs):
             block = count * (forward + backward)
             deferred = half * np.minimum(place, count) * backward
-            waits = 0.0 if half else late
-            way = forward + (1 - half) * backward + waits
-            alone = _held(alone, stages, forward / chunks, block + after / chunks)
-            both = _held(both, stages, way / chunks, block - deferred + waits / chunks)
+            way = forward + (1 - half) * backward
+            alone = _held(alone, stages, forward / chunks, block)
+            both = _held(both, stages, way / chunks, block - deferred)
             place = place - stages
         _, forward, backward, *_ = runs[0]
         hidden = 1 - 1 / chunks  # the embedding is one of the layers of the first chunk
@@ -219,18 +227,18 @@ def _whole_blocks(
 ) -> Floats:
     """Seconds from `low` on in which stages hold all blocks, if none is divided; infinite from
     `below` on."""
-    each = [(run[0], count * (run[1] + run[2]) + run[4] / space.chunks) for run in runs]
+    each = [(run[0], count * (run[1] + run[2]) + run[3], run[4]) for run in runs]
 
     def holds(seconds: Floats) -> NDArray[np.bool_]:
-        held = sum(stages * np.floor(seconds / own + 1e-9) for stages, own in each)
+        held = sum(
+            stages * np.floor((seconds + hidden) / own + 1e-9) for stages, own, hidden in each
+        )
         return np.asarray(held >= space.blocks)
 
-    high = np.full_like(low, below) if below < np.inf else 2 * low
-    while below == np.inf and not (enough := holds(high)).all():
-        high = np.where(enough, high, 2 * high)
+    low, high = np.maximum(low, SHORTEST), np.full_like(low, min(below, LONGEST))
     enough = (low < high) & holds(high)
     for _ in range(STEPS):
-        middle = (low + high) / 2
+        middle = np.sqrt(low * high)
         fits = holds(middle)
         low, high = np.where(fits, low, middle), np.where(fits, middle, high)
     return np.where(enough, low, np.inf)

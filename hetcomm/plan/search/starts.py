@@ -63,9 +63,9 @@ def scale(root: Search) -> int:
     if problem.profile.processors is not None or not all(pool.uniform for pool in problem.pools):
         return 1
     for times in divisors(space.batch):
-        if ranks <= MANY * times:
-            whole = not any(count % times for count in hosts)
-            return times if min(hosts) >= times and (whole or not space.every_rank) else 1
+        whole = not any(count % times for count in hosts)
+        if ranks <= MANY * times and min(hosts) >= times and (whole or not space.every_rank):
+            return times
     return 1
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeVar
 
 from hetcomm.plan.layout import LEVELS
-from hetcomm.plan.model import KINDS, Model
+from hetcomm.plan.model import Model
 from hetcomm.plan.prediction.network import Network
 from hetcomm.plan.prediction.runtime import Runtime
 from hetcomm.plan.profile import Profile, Times
@@ -46,11 +45,6 @@ class Terms:
         value: Value = self._known[key]
         return value
 
-    @cached_property
-    def kinds(self) -> list[str]:
-        """The kinds of the model's layers."""
-        return [kind for kind in KINDS if kind != "block" or self.problem.model.blocks]
-
     def degrees(self, kind: str) -> list[int]:
         """The measured tensor degrees of a kind of device."""
         rows = self.problem.profile.rows
@@ -78,14 +72,10 @@ class Terms:
         times = self.times(Part(pool, tensor, context, 1), samples, "block")
         return times.forward + times.backward
 
-    def sample_seconds(self, part: Part, samples: int) -> float:
-        """Of all layers forward and backward, of one sample on one rank."""
-        model = self.problem.model
-        seconds = 0.0
-        for kind, count in model.count(0, model.layers).items():
-            times = self.times(part, samples, kind)
-            seconds += count * (times.forward + times.backward)
-        return seconds * part.width / samples
+    def rank_seconds(self, part: Part, samples: int, kind: str) -> float:
+        """Of a layer forward and backward, of one sample, on all ranks of a replica together."""
+        times = self.times(part, samples, kind)
+        return (times.forward + times.backward) * part.width / samples
 
     def memory(self, part: Part) -> float:
         """Bytes of a part's devices."""
