@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from hetcomm.plan.layout import Layout, Replica
+from hetcomm.plan.layout import Layout, Replica, groups_of
 from hetcomm.plan.model import Model
 from hetcomm.plan.prediction.network import Network, levels_of
 from hetcomm.plan.prediction.runtime import Runtime
@@ -168,7 +168,7 @@ class _Costs:
             return 0.0
         parts = [
             part
-            for group in self.layout.data_groups(stage)
+            for group in groups_of(self.layout.stages[stage].replicas)
             for part in levels_of(self.network, group, self.layout.weights)
         ]
         size = self.model.parameters(kind, replica.tensor) * self.model.weight_bytes

@@ -172,7 +172,8 @@ def hosts_of(network: Network, every: Sequence[Groups]) -> dict[object, float]:
 def _norm(layout: Layout, network: Network, stage: int) -> float:
     """Two numbers and the norm among a stage's replicas, and the norm among all stages: see
     partitioning/steps.py."""
-    data = [group for group in layout.data_groups(stage) if len(group) > 1]
+    groups = groups_of(layout.stages[stage].replicas)
+    data = [group for group in groups if len(group) > 1]
     lines = zip(*([replica.ranks[0] for replica in s.replicas] for s in layout.stages), strict=True)
     pipelines = [line for line in lines if len(line) > 1]
     small = network.collective

@@ -72,6 +72,7 @@ class Probes:
             if not all(pool.uniform for pool in pools):
                 pattern = [places, (self.shape.across,)]
             numbers: dict[object, int] = self.terms.once(("patterns",), dict)
+            # The pattern of many ranks is long, so its hash stands for it.
             return numbers.setdefault(hash(tuple(pattern)), len(numbers))
 
         return self.terms.once(("pattern", places, self.shape.across), compute)
@@ -95,12 +96,12 @@ class Probes:
         key = ("transfer", self.shape.micro_batch, *parts, pattern)
         return self.terms.once(key, lambda: self._transfer(a, b))
 
-    def _transfer(self, a: Sequence[Replica], b: Sequence[Replica]) -> float:
+    def _transfer(self, a: tuple[Replica, ...], b: tuple[Replica, ...]) -> float:
         network, runtime = self.terms.problem.network, self.terms.problem.runtime
         size = self.terms.problem.model.output_bytes() * self.shape.micro_batch
         found = []
         for source, target in ((a, b), (b, a)):
-            waves, counts = waves_of(tuple(source), tuple(target), (1,) * len(source))
+            waves, counts = waves_of(source, target, (1,) * len(source))
             plans = {
                 (count, -(-size // (lanes if runtime.parts else one.context)))
                 for one, (count, lanes) in zip(source, counts, strict=True)

@@ -47,7 +47,7 @@ class ReplicaGroup(NamedTuple):
                         max(shares[end - n : end]) for n, end in zip(counts, ends, strict=True)
                     )
                 bound = max(
-                    float(filled(space, each, [np.array([[stages], [f], [b], [0.0], [0.0]])])[0])
+                    float(filled(space, each, [np.array([[stages], [f], [b]])])[0])
                     for (f, b), each in zip(self.seconds, most, strict=True)
                 )
                 if bound < below:

@@ -197,7 +197,7 @@ def parts_of(
 def filled(space: Space, count: int, runs: Sequence[Floats]) -> Floats:
     """Seconds in which stages hold all blocks, if blocks may be divided, by shape.
 
-    runs: of each, [stages, forward, backward, *_after()] by shape. count: of micro-batches. The
+    runs: of each, [stages, forward, backward, ...] by shape. count: of micro-batches. The
     less a stage leaves on the ways in and back, the sooner others start and end. A schedule with
     chunks leaves its first chunk there.
     """
@@ -208,7 +208,7 @@ def filled(space: Space, count: int, runs: Sequence[Floats]) -> Floats:
     for chunks, half in ((np.ones_like(total), 0.5 * space.halves), (most, 0.0)):
         place = total
         alone = both = np.zeros_like(total)
-        for stages, forward, backward, _, _ in reversed(runs):
+        for stages, forward, backward, *_ in reversed(runs):
             block = count * (forward + backward)
             deferred = half * np.minimum(place, count) * backward
             way = forward + (1 - half) * backward
