@@ -64,6 +64,24 @@ def test_groups_that_share_hosts_share_their_nics() -> None:
     assert four.collective("all_reduce", [[0, 2], [1, 3]], 10**9) == pytest.approx(2 * alone)
 
 
+def test_islands_inside_a_host_have_faster_links() -> None:
+    places = [Place("one", "a", island=f"package {rank // 2}") for rank in range(4)]
+    half, full = [Curve(1, 0, 0, 50, 50)], [Curve(1, 0, 0, 200, 200)]
+    paired = Curves(places, {}, {"a": half}, {"a": full})
+    assert levels_of(paired, [0, 1, 2, 3], "island") == [[0, 1], [2, 3]]
+    assert levels_of(paired, [0, 1, 2, 3], "host") == [[0, 1, 2, 3]]
+    assert paired.transfer([(0, 1), (1, 0)], 10**9) == pytest.approx(1 / 200)
+    assert paired.transfer([(0, 1), (1, 2)], 10**9) == pytest.approx(1 / 50)  # the slower one
+    pairs, all_four = [[0, 1], [2, 3]], [[0, 1, 2, 3]]
+    assert paired.collective("all_gather", pairs, 10**9) == pytest.approx(1 / 2 / 200)
+    assert paired.collective("all_gather", all_four, 10**9) == pytest.approx(3 / 4 / 50)
+    # A host without curves of its islands has the host's there.
+    alike = Curves(places, {}, {"a": half})
+    assert alike.transfer([(0, 1)], 10**9) == pytest.approx(1 / 50)
+    with pytest.raises(hetcomm.InvalidArgumentError, match="inside a host of a"):
+        Curves(places, {}, {}, {"a": full}).transfer([(1, 2)], 1)
+
+
 def test_levels_part_a_group() -> None:
     four = network(4, per_host=2)
     assert levels_of(four, [0, 1, 2, 3], "host") == [[0, 1], [2, 3]]

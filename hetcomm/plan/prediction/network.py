@@ -103,11 +103,13 @@ class Curve:
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a rank is. host: its name. device: its kind, as in the keys of Curves. zone: of the
-    cluster; a host is in one zone."""
+    cluster; a host is in one zone. island: of the host, whose ranks have faster links; one island
+    per host needs no name."""
 
     host: str
     device: str
     zone: str = ""
+    island: str = ""
 
 
 @dataclass(eq=False)
@@ -116,12 +118,14 @@ class Curves:
 
     places: of each rank. between: [((zone, device) of the source, (zone, device) of the target)] ->
     a curve for each measured number of flows. inside: [device] -> the same for flows inside a host,
-    each from one rank to another; a device with one rank per host needs none.
+    each from one rank to another; a device with one rank per host needs none. islands: [device] ->
+    the same for flows inside an island; a device without has the curves of `inside` there.
     """
 
     places: Sequence[Place]
     between: Mapping[tuple[tuple[str, str], tuple[str, str]], Sequence[Curve]]
     inside: Mapping[str, Sequence[Curve]]
+    islands: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
 
     @property
     def ranks(self) -> int:
@@ -129,7 +133,8 @@ class Curves:
 
     def domain(self, rank: int, level: str) -> object:
         place = self.places[rank]
-        return {"rank": rank, "cluster": "", "host": place.host, "island": place.host}[level]
+        island = (place.host, place.island)
+        return {"rank": rank, "cluster": "", "host": place.host, "island": island}[level]
 
     def rate(self, rank: int) -> float:
         return 1.0
@@ -137,35 +142,44 @@ class Curves:
     def transfer(self, pairs: Sequence[tuple[int, int]], size: int) -> float:
         """Messages between hosts share the sender's NICs and the receiver's."""
         leaving: dict[tuple[str, str], int] = {}
-        inside: dict[str, set[int]] = {}
+        inside: dict[tuple[str, str | None], set[int]] = {}
         found: dict[tuple[str, str, str, str, str, int], float] = {}
-        for a, b in pairs:
-            source, target = self.places[a].host, self.places[b].host
-            if source == target:
-                inside.setdefault(source, set()).update((a, b))
-            else:
-                for port in (("out", source), ("in", target)):
-                    leaving[port] = leaving.get(port, 0) + 1
-        worst = 0.0
+        edges = []
         for a, b in pairs:
             one, two = self.places[a], self.places[b]
-            if one.host == two.host:
-                flows = len(inside[one.host]) // 2
+            level = self._level(one, two)
+            shared = (one.host, one.island if level == "island" else None)
+            edges.append((one, two, level, shared))
+            if level == "cluster":
+                for port in (("out", one.host), ("in", two.host)):
+                    leaving[port] = leaving.get(port, 0) + 1
             else:
+                inside.setdefault(shared, set()).update((a, b))
+        worst = 0.0
+        for one, two, level, shared in edges:
+            if level == "cluster":
                 flows = max(leaving["out", one.host], leaving["in", two.host])
-            key = (one.zone, one.device, two.zone, two.device, "" if one.host != two.host else "=",
-                   flows)  # fmt: skip
+            else:
+                flows = len(inside[shared]) // 2
+            key = (one.zone, one.device, two.zone, two.device, level, flows)
             if key not in found:
                 found[key] = self._message(one, two, size, flows)
                 worst = max(worst, found[key])
         return worst
 
+    def _level(self, one: Place, two: Place) -> str:
+        """The narrowest level whose links join two places."""
+        if one.host != two.host:
+            return "cluster"
+        return "island" if one.island == two.island and one.device in self.islands else "host"
+
     def _message(self, source: Place, target: Place, size: float, flows: int) -> float:
         """n pairs of ranks inside a host have links of their own in each direction, so a ring over
         2 n ranks moves what n pairs do. Between hosts flows share at least what fewer flows had."""
-        local = source.host == target.host
+        local = (level := self._level(source, target)) != "cluster"
         if local:
-            curves, what = self.inside.get(source.device, ()), f"inside a host of {source.device}"
+            table = self.islands if level == "island" else self.inside
+            curves, what = table.get(source.device, ()), f"inside a host of {source.device}"
         else:
             key = ((source.zone, source.device), (target.zone, target.device))
             curves, what = self.between.get(key, ()), f"from {key[0]} to {key[1]}"
