@@ -59,6 +59,27 @@ RUNTIME = Runtime(
 )
 
 
+class Headless(Model):
+    """A model that ends with a norm, whose output the loss takes for logits: their GPT-Neo.
+
+    megatron/model/gpt_neo_model.py has no output projection and ties nothing.
+    """
+
+    __slots__ = ()
+
+    def parameters(self, kind: str, tensor: int = 1) -> int:
+        return 2 * self.hidden if kind == "head" else super().parameters(kind, tensor)
+
+    def operations(self, kind: str) -> float:
+        """Of a head: an addition and a multiplication by a weight of the norm."""
+        return 2.0 * self.sequence * self.hidden if kind == "head" else super().operations(kind)
+
+    def working_bytes(self, kind: str, tensor: int = 1) -> float:
+        if kind == "head":
+            return 2.0 * self.output_bytes()
+        return super().working_bytes(kind, tensor)
+
+
 def padded(vocabulary: int) -> int:
     return -(-vocabulary // PADDED) * PADDED
 
@@ -67,7 +88,8 @@ def padded(vocabulary: int) -> int:
 def model_of(name: str) -> Model:
     """Without dropout: they train OPT and GPT-Neo with Megatron's modules and keep no masks."""
     table = json.loads((DATA / "models.json").read_text())[name]
-    return Model(
+    projects = table.get("head_matmul_in_profile", True)
+    return (Model if projects else Headless)(
         blocks=table["transformer_layers"],
         hidden=table["hidden"],
         heads=table["heads"],
@@ -75,7 +97,7 @@ def model_of(name: str) -> Model:
         vocabulary=padded(table["vocab"]),
         feed_forward=4 * table["hidden"],
         positions=table["seq"],
-        tied=table["head_tied"],
+        tied=projects and table["head_tied"],
     )
 
 
@@ -94,10 +116,6 @@ def profile_of(name: str) -> Profile:
                 entry = measured.get(gpu, {}).get(size, {}).get(degree, entry)
                 embedding, _, block, head, step = entry
                 b, t = int(size), int(degree)
-                if not models[name].get("head_matmul_in_profile", True):
-                    # The rows lack the output projection and the loss.
-                    other = profile_of("OPT-350").layer(model, gpu, "head", b, t)
-                    head = [head[0] + other.forward, head[1] + other.backward]
                 for kind, times in (("embedding", embedding), ("block", block), ("head", head)):
                     found.append(Row(gpu, kind, b, t, *times))
                 # The optimizer's row is that of a model with two blocks.
@@ -109,8 +127,6 @@ def profile_of(name: str) -> Profile:
         t = int(degree)
         for kind, layer in (("embedding", 0), ("block", 2), ("head", 3)):
             kept[kind, t] = 4.0 * layers[layer][2]
-        if not models[name].get("head_matmul_in_profile", True):
-            kept["head", t] += model.kept_bytes("head", t) - 2.0 * model.output_bytes()
     return Profile(
         model,
         DEVICES,

@@ -76,12 +76,19 @@ def test_a_fast_network_and_a_slow_one_differ() -> None:
     assert seconds[1] > 1.2 * seconds[0]
 
 
-def test_the_head_without_its_projection_is_completed() -> None:
+def test_gpt_neo_ends_with_a_norm() -> None:
     rows = json.loads((sailor.DATA / "profiles.json").read_text())["GPT-Neo-2.7"]["GH-96"]
     neo = sailor.profile_of("GPT-Neo-2.7")
     head = neo.layer(neo.model, "GH-96", "head", 8, 4)
-    assert head.forward > 5 * rows["8"]["4"][3][0]
-    assert head.forward + head.backward < 1e-3 + 2.6 * (0.004014 + 0.005944)  # of OPT, 2.5 x wider
+    assert [head.forward, head.backward] == rows["8"]["4"][3][:2]
+    # Two stages of 17 layers: the last one has no table, and no logits.
+    changes = {"model": "GPT-Neo-2.7", "layers": [17, 17], "stages": [[["GH-96", 4]] * 2] * 2}
+    predicted = sailor.prediction_of(sailor.point_of(point(**changes)))
+    last, block = predicted.memory[15], neo.model.parameters("block", 4)
+    assert last.weights == 4 * (16 * block + 2 * neo.model.hidden)
+    assert last.working == 2 * neo.model.working_bytes("block", 4)
+    first_sum, last_sum = (predicted.parts[s, 0]["gradients"] for s in range(2))
+    assert last_sum < first_sum
 
 
 def test_measured_times_replace_those_set_by_hand() -> None:
