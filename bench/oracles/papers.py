@@ -3,7 +3,8 @@
     .venv/bin/python bench/oracles/papers.py [ROWS.json]
 
 The row whose bytes between hosts take the least time calibrates a family: it shows best what a
-device computes.
+device computes. A paper that tells ratios alone calibrates nothing. There the rate is assumed, and
+each row is a ratio of two predictions.
 
 papers.json holds the facts, their sources, and what is assumed where a paper is silent. No paper
 says how much of the collectives runs beside the passes. So each row has two predictions: with
@@ -35,19 +36,21 @@ DEVICE = "device"
 START, BETWEEN, INSIDE = 8.4e-6, 9.6e-6, 3.4e-6
 MODULES = 4  # matrices of a block; assumed: DeepSpeed gathers them one by one
 # Levels of weights, gradients and optimizer states; bytes of gathered weights and of reduced
-# gradients between hosts, over those without a codec: ZeRO++ sends int8 and int4 for 16 bits.
+# gradients, over those without a codec: ZeRO++ sends int8 between hosts and int4 for 16 bits.
+# Three levels: arXiv 2501.04266.
 METHODS = {
     "zero-3": (("cluster", "cluster", "cluster"), (1.0, 1.0)),
     "zero++": (("host", "cluster", "cluster"), (0.5, 0.25)),
+    "three levels": (("island", "host", "cluster"), (0.5, 0.25)),
     "states": (("rank", "rank", "cluster"), (1.0, 1.0)),
 }
 
 
 @dataclass(eq=False)
 class Quantised(Curves):
-    """Curves whose collectives between hosts carry fewer bytes, and whose rings have latency.
+    """Curves whose collectives carry fewer bytes, and whose rings have latency.
 
-    calls: rings of each all_gather.
+    weights: of bytes between hosts. gradients: of all. calls: rings of each all_gather.
     """
 
     weights: float = 1.0
@@ -55,8 +58,10 @@ class Quantised(Curves):
     calls: int = 1
 
     def collective(self, name: str, groups: Groups, size: int, codec: str = "none") -> float:
-        if any(self._hosts(group) > 1 for group in groups):
-            size = round(size * (self.weights if name == "all_gather" else self.gradients))
+        if name != "all_gather":
+            size = round(size * self.gradients)
+        elif any(self._hosts(group) > 1 for group in groups):
+            size = round(size * self.weights)
         late = max((self._latency(group) for group in groups), default=0.0)
         calls = self.calls if name == "all_gather" else 2 if name == "all_reduce" else 1
         return super().collective(name, groups, size, codec) + calls * late
@@ -91,10 +96,21 @@ def layout_of(family: dict[str, Any], method: str) -> Layout:
     )  # fmt: skip
 
 
+def flat(gigabytes: float) -> Curve:
+    return Curve(1, 0, 0, gigabytes, gigabytes)
+
+
+def place_of(family: dict[str, Any], rank: int) -> Place:
+    host, inside = divmod(rank, family["per_host"])
+    island = inside // family.get("per_island", family["per_host"])
+    return Place(f"host {host}", DEVICE, island=f"island {island}")
+
+
 def prediction_of(
     family: dict[str, Any], row: dict[str, Any], rate: float, beside: bool
 ) -> Prediction:
-    """rate: operations per second of a device in a pass."""
+    """rate: operations per second of a device in a pass. A row may have hosts of its own."""
+    family = family | row
     sizes = family["model"]
     model = Model(
         **sizes, feed_forward=4 * sizes["hidden"], weight_bytes=2, gradient_bytes=2,
@@ -106,14 +122,13 @@ def prediction_of(
         rows.append(Row(DEVICE, kind, family["micro_batch"], 1, seconds, 2 * seconds))
     profile = Profile(model, {DEVICE: Device(1e18, 1e18, 1e12)}, tuple(rows), {(DEVICE, 1): 1e-15})
     ranks = family["hosts"] * family["per_host"]
-    places = [Place(f"host {rank // family['per_host']}", DEVICE) for rank in range(ranks)]
+    places = [place_of(family, rank) for rank in range(ranks)]
     key = ("", DEVICE)
-    between = {(key, key): [Curve(1, 0, 0, row["GBps"], row["GBps"])]}
-    inside = family["inside_GBps"]
     weights, gradients = METHODS[row["method"]][1]
     network = Quantised(
-        places, between, {DEVICE: [Curve(1, 0, 0, inside, inside)]}, weights, gradients,
-        MODULES if row["method"] != "states" else 1,
+        places, {(key, key): [flat(family["GBps"])]}, {DEVICE: [flat(family["inside_GBps"])]},
+        {DEVICE: [flat(family.get("island_GBps", family["inside_GBps"]))]},
+        weights, gradients, MODULES if row["method"] != "states" else 1,
     )  # fmt: skip
     runtime = Runtime(blocking=not beside, gather_beside=beside, overlap_gradients=beside)
     layout = layout_of(family, row["method"])
@@ -124,12 +139,16 @@ def tflops(family: dict[str, Any], prediction: Prediction) -> float:
     """Per device, with the second forward pass of recompute, as the papers count."""
     sizes = family["model"]
     model = Model(**sizes, feed_forward=4 * sizes["hidden"])
-    work = model.step_operations(family["batch"], recompute=True)
-    return work / prediction.seconds / (family["hosts"] * family["per_host"]) * 1e-12
+    layout = prediction.layout
+    work = model.step_operations(layout.batch, recompute=True)
+    return work / prediction.seconds / len(layout.ranks) * 1e-12
 
 
 def calibrated(family: dict[str, Any], beside: bool) -> float:
-    """The rate at which the calibrating row comes out as published, by bisection."""
+    """The rate at which the calibrating row comes out as published, by bisection; or the rate that
+    is assumed."""
+    if "assumed_tflops" in family:
+        return float(family["assumed_tflops"]) * 1e12
     row = next(row for row in family["rows"] if row.get("calibrates"))
     low, high = row["tflops"] * 1e12, row["tflops"] * 1e13
     for _ in range(24):
@@ -142,31 +161,44 @@ def calibrated(family: dict[str, Any], beside: bool) -> float:
 
 
 def errors_of(family: dict[str, Any], beside: bool) -> list[tuple[dict[str, Any], float, float]]:
-    """Of each row not calibrated: the row, predicted TFLOPS, relative error."""
+    """Of each published speed that does not calibrate, and of each ratio: its row, the prediction,
+    and the relative error."""
     rate = calibrated(family, beside)
-    found = []
-    for row in family["rows"]:
-        if not row.get("calibrates"):
-            predicted = tflops(family, prediction_of(family, row, rate, beside))
-            found.append((row, predicted, predicted / row["tflops"] - 1))
-    return found
+    speeds = {
+        row["name"]: tflops(family, prediction_of(family, row, rate, beside))
+        for row in family["rows"]
+    }
+    rows = [row for row in family["rows"] if "tflops" in row and not row.get("calibrates")]
+    found = [(row, speeds[row["name"]]) for row in rows]
+    found += [(row, speeds[row["of"]] / speeds[row["over"]]) for row in family.get("ratios", ())]
+    return [(row, each, each / published_of(row) - 1) for row, each in found]
+
+
+def published_of(row: dict[str, Any]) -> float:
+    return float(row.get("tflops", row.get("ratio")))
+
+
+def digits_of(row: dict[str, Any]) -> int:
+    return 1 if "tflops" in row else 3
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("rows", nargs="?", type=Path, default=ROWS)
     families = json.loads(parser.parse_args().rows.read_text())
-    print(f"{'family':14} {'row':18} {'published':>9}  {'after':>6} {'error':>7}  "
+    print(f"{'family':14} {'row':22} {'published':>9}  {'after':>6} {'error':>7}  "
           f"{'beside':>6} {'error':>7}")  # fmt: skip
-    errors: tuple[list[float], list[float]] = ([], [])
+    errors: dict[str, list[float]] = {}
     for family in families:
         after, beside = (errors_of(family, each) for each in (False, True))
         for (row, one, of_one), (_, two, of_two) in zip(after, beside, strict=True):
-            print(f"{family['family']:14} {row['name']:18} {row['tflops']:9.0f}  {one:6.1f} "
-                  f"{of_one:+7.1%}  {two:6.1f} {of_two:+7.1%}")  # fmt: skip
-            errors[0].append(abs(of_one))
-            errors[1].append(abs(of_two))
-    for name, each in zip(("after", "beside"), errors, strict=True):
+            what, digits = ("speeds" if "tflops" in row else "ratios"), digits_of(row)
+            published = published_of(row)
+            print(f"{family['family']:14} {row['name']:22} {published:9g}  {one:6.{digits}f} "
+                  f"{of_one:+7.1%}  {two:6.{digits}f} {of_two:+7.1%}")  # fmt: skip
+            errors.setdefault(f"{what}, after", []).append(abs(of_one))
+            errors.setdefault(f"{what}, beside", []).append(abs(of_two))
+    for name, each in errors.items():
         print(f"{name}: median {statistics.median(each):.1%}, worst {max(each):.1%}")
     return 0
 
