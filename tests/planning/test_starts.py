@@ -1,6 +1,7 @@
-"""Where a search begins: single pools, and smaller clusters of the same kinds."""
+"""Where a search begins: single pools, whole pools, and smaller clusters of the same kinds."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,8 @@ from hetcomm.plan import Limits, Proposal, propose
 from hetcomm.plan.search import starts
 from hetcomm.plan.search.nodes import Search
 from hetcomm.plan.search.propose import search_of
+from hetcomm.plan.search.search import search
+from hetcomm.plan.search.space import stage_groups
 from hetcomm.plan.search.starts import Effort, scale, search_from_starts
 
 MODEL = small_model()
@@ -33,6 +36,26 @@ def test_more_devices_never_give_fewer_samples(a: int, b: int, rate: int) -> Non
     together = proposal({"A100": a, "V100": b}, rate).best.prediction.seconds
     for alone in ({"A100": a}, {"V100": b}):
         assert together <= proposal(alone, rate).best.prediction.seconds * 1.005
+
+
+def test_whole_pools_come_before_parts_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    every = root({"A100": 2, "V100": 2, "H100": 2}, 4)
+    full = replace(every, space=replace(every.space, full=True))
+    pools, layers = every.terms.problem.pools, every.space.layers
+    for group in stage_groups(full.terms, full.space):
+        for _, shape in group.shapes(full.terms, full.space, float("inf")):
+            for (part,), stages in shape.runs:
+                assert stages == min(pools[part.pool].capacity(part.width) // part.count, layers)
+    least = search(full, tolerance=0.0).best[0][0]
+    searched = []
+
+    def noted(of: Search, **given: Any) -> Any:
+        searched.append(of.space.full)
+        return search(of, **given)
+
+    monkeypatch.setattr(starts, "search", noted)
+    assert search_from_starts(every, Effort(3, 0.0, 20)).best[0][0] <= least
+    assert searched == [False, False, False, True, False]
 
 
 @pytest.mark.parametrize(

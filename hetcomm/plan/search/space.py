@@ -33,6 +33,7 @@ class Space:
     tensors, contexts: degrees. every_rank: whether no rank may be idle. tied: the first stage and
     the last one share a parameter, so they have one tensor degree. chunks: the most of a stage.
     halves: whether a schedule may compute weights' gradients later. levels, codecs: of gradients.
+    full: whether a pool that serves gives as many stages as it has ranks for.
     """
 
     pools: tuple[int, ...]
@@ -47,6 +48,7 @@ class Space:
     halves: bool = False
     levels: Sequence[str] = ("rank",)
     codecs: Sequence[str] = ("auto",)
+    full: bool = False
 
     @property
     def blocks(self) -> int:
@@ -111,13 +113,17 @@ def stage_shapes(
     # By mix of choices: blocks in a second, stages, and the number of each choice.
     rates, stages = np.zeros(1), np.zeros(1, dtype=np.int64)
     mixes = np.zeros((1, 0), dtype=np.int64)
-    for every in choices:
-        rates = np.add.outer(rates, [c.stages / (c.forward + c.backward) for c in every]).ravel()
+    rates_of = [np.array([c.stages / (c.forward + c.backward) for c in each]) for each in choices]
+    for place, every in enumerate(choices):
+        rates = np.add.outer(rates, rates_of[place]).ravel()
         stages = np.add.outer(stages, [c.stages for c in every]).ravel()
-        numbers = np.tile(np.arange(len(every)), len(mixes))[:, None]
-        mixes = np.hstack((np.repeat(mixes, len(every), axis=0), numbers))
-        few = stages <= space.layers
-        rates, stages, mixes = rates[few], stages[few], mixes[few]
+        later = sum(each.max() for each in rates_of[place + 1 :])
+        kept = np.flatnonzero(
+            (stages <= space.layers) & (count * space.blocks < below * (rates + later))
+        )
+        before, number = np.divmod(kept, len(every))
+        rates, stages = rates[kept], stages[kept]
+        mixes = np.hstack((mixes[before], number[:, None]))
     balanced = count * space.blocks / rates
     mixes, balanced = mixes[balanced < below], balanced[balanced < below]
     tables = []
@@ -173,13 +179,13 @@ def _choices(
     def compute() -> list[Choice]:
         found = []
         for part, seconds in parts_of(terms, space, pool, micro_batch, context, replicas):
-            most = terms.problem.pools[pool].capacity(part.width) // replicas
-            found += [
-                Choice(part, stages, *seconds) for stages in range(1, min(most, space.layers) + 1)
-            ]
+            most = min(terms.problem.pools[pool].capacity(part.width) // replicas, space.layers)
+            least = max(1, most) if space.full else 1
+            found += [Choice(part, stages, *seconds) for stages in range(least, most + 1)]
         return found
 
-    return terms.once(("choices", space.layers, pool, replicas, micro_batch, context), compute)
+    key = ("choices", space.layers, space.full, pool, replicas, micro_batch, context)
+    return terms.once(key, compute)
 
 
 def parts_of(

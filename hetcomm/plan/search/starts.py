@@ -1,4 +1,4 @@
-"""Where a search of all pools begins: each pool alone, or a smaller cluster of the same kinds."""
+"""Where a search of all pools begins: each pool alone, whole pools, or a smaller cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from hetcomm.plan.search.space import divisors
 from hetcomm.plan.search.terms import Terms
 
 # Shares of a search's time.
-ALONE, SMALLER = 0.3, 0.6
+ALONE, FULL, SMALLER = 0.3, 0.2, 0.6
+# Pools from which on layouts of whole pools are searched first.
+SEVERAL = 3
 # Ranks from which on a smaller cluster is searched first.
 MANY = 1024
 
@@ -38,7 +40,7 @@ def search_from_starts(root: Search, effort: Effort) -> Found[PricedLayout]:
     if times > 1:
         known = list(_enlarged(root, times, replace(effort, seconds=effort.seconds * SMALLER)))
     else:
-        known = _alone(root, effort)
+        known = _full(root, _alone(root, effort), effort)
     left = max(0.0, end - time.monotonic())
     return search(root, known=known, top=effort.top, tolerance=effort.tolerance, seconds=left)
 
@@ -53,6 +55,17 @@ def _alone(root: Search, effort: Effort) -> list[Priced]:
             seconds = effort.seconds * ALONE / len(pools)
             known += search(alone, top=effort.top, tolerance=effort.tolerance, seconds=seconds).best
     return known
+
+
+def _full(root: Search, known: list[Priced], effort: Effort) -> list[Priced]:
+    """With layouts in which pools give all their ranks, or none."""
+    if len(root.space.pools) < SEVERAL:
+        return known
+    full = replace(root, space=replace(root.space, full=True))
+    seconds = effort.seconds * FULL
+    return search(
+        full, known=known, top=effort.top, tolerance=effort.tolerance, seconds=seconds
+    ).best
 
 
 def scale(root: Search) -> int:
