@@ -1,7 +1,7 @@
 """What hetcomm plan finds for models and mixed clusters of many sizes, and in how many seconds.
 
     .venv/bin/python bench/plan_sizes.py --limit 60 --report sizes.json
-    .venv/bin/python bench/plan_sizes.py --case 64 --case 3x256-20B
+    .venv/bin/python bench/plan_sizes.py --case 16+48 --case 3x256-20B
 
 The devices' profiles follow data sheets: no machine measured them. Seconds are of this process's
 processor time, on one core, because other work on the machine does not change them. Each kind of
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from plan_beam import Beam
 from plan_inputs import DEVICES, GB, cluster_of, gpt_neo, profile_of
 
 from hetcomm import InvalidArgumentError
-from hetcomm.plan import Device, Model
+from hetcomm.plan import Device
 from hetcomm.plan.search.propose import Limits, Proposal, propose
 from hetcomm.plan.search.search import predicted
 from hetcomm.plan.search.show import describe_shape
@@ -33,19 +34,18 @@ KINDS = DEVICES | {
     "A100-80": replace(DEVICES["A100"], memory=80 * GB),
     "MI250": Device(operations=180e12, bandwidth=1600 * GB, memory=64 * GB),  # one of two dies
 }
-HALVES = {"weight_bytes": 2, "gradient_bytes": 2, "activation_bytes": 2, "state_bytes": 12}
 MODELS = {
     "3B": gpt_neo(),
-    "20B": Model(
-        blocks=44, hidden=6144, heads=64, sequence=2048, vocabulary=50432, feed_forward=24576,
-        flash=True, **HALVES,
+    "20B": replace(
+        gpt_neo(), blocks=44, hidden=6144, heads=64, vocabulary=50432, feed_forward=24576,
+        positions=0,
     ),
-    "97B": Model(
-        blocks=96, hidden=10240, heads=80, sequence=4096, vocabulary=32000, feed_forward=28672,
-        flash=True, **HALVES,
+    "97B": replace(
+        gpt_neo(), blocks=96, hidden=10240, heads=80, sequence=4096, vocabulary=32000,
+        feed_forward=28672, positions=0,
     ),
 }  # fmt: skip
-BEAM_RANKS, BEAM_SECONDS = 768, 10.0  # at most, at least
+BEAM_SECONDS = 10.0  # at least
 SLACK = 1.005
 
 
@@ -128,15 +128,14 @@ def measure(case: Case, limit: float, alone: float, tolerance: float) -> dict[st
         "idle": len(found.idle),
         "wider_over": wider(found) / found.best.prediction.seconds,
     }
-    if case.devices <= BEAM_RANKS:
-        beam = Beam(found.search)
-        result = beam.search(max(BEAM_SECONDS, seconds))
-        row |= {
-            "beam_step": result.seconds,
-            "beam_priced": result.priced,
-            "beam_over": result.seconds / found.best.prediction.seconds,
-            "beam_layout": repr(result.point),
-        }
+    beam = Beam(found.search)
+    result = beam.search(max(BEAM_SECONDS, seconds))
+    row |= {
+        "beam_step": result.seconds,
+        "beam_priced": result.priced,
+        "beam_over": result.seconds / found.best.prediction.seconds,
+        "beam_layout": repr(result.point),
+    }
     return row | (kinds_alone(case, rate, alone, tolerance) if len(case.ranks) > 1 else {})
 
 
@@ -176,29 +175,34 @@ def kinds_alone(case: Case, rate: float, seconds: float, tolerance: float) -> di
 
 
 COLUMNS = {
-    "case": "{case:16}",
-    "core s": "{seconds:6.1f}",
-    "step s": "{step:9.3f}",
-    "samples/s": "{samples:9.1f}",
-    "of sum": "{share_of_sum:6.1%}",
-    "over better": "{over_better:11.3f}",
-    "with its part": "{over_better_part:13.3f}",
-    "gap": "{gap:6.1%}",
-    "cut": "{cut_text:3}",
-    "beam's step": "{beam_over:11.3f}",
-    "wider": "{wider_over:5.3f}",
+    "case": "{case}",
+    "core time": "{seconds:.1f} s",
+    "best step": "{step:.3f} s",
+    "samples/s": "{samples:.1f}",
+    "of the sum": "{share_of_sum:.1%}",
+    "over the better kind": "{over_better:.3f}",
+    "with its part": "{over_better_part:.3f}",
+    "gap": "{gap:.1%}{cut_text}",
+    "beam's step": "{beam_over:.3f}",
+    "wider": "{wider_over:.3f}",
 }
 
 
 def line(row: dict[str, Any]) -> str:
-    values = row | {"cut_text": "cut" if row["cut"] else ""}
+    """A line of a table, also in Markdown."""
+    values = row | {"cut_text": ", cut" if row["cut"] else ""}
     cells = []
-    for name, form in COLUMNS.items():
+    for form in COLUMNS.values():
         try:
-            cells.append(form.format(**values).rjust(len(name)))
-        except KeyError:
-            cells.append("-".rjust(max(len(name), 3)))
-    return " | ".join(cells)
+            cells.append(form.format(**values))
+        except KeyError:  # of cases without this comparison
+            cells.append("-")
+    return table_line(cells)
+
+
+def table_line(cells: Iterable[str]) -> str:
+    wide = (max(len(name), 11) for name in COLUMNS)
+    return "| " + " | ".join(map(str.ljust, cells, wide)) + " |"
 
 
 def main() -> None:
@@ -210,17 +214,20 @@ def main() -> None:
     parser.add_argument("--alone", type=float, default=20.0, help="of one kind alone")
     parser.add_argument("--tolerance", type=float, default=0.02)
     parser.add_argument("--report", type=Path, help="figures as JSON; rows of other cases stay")
+    parser.add_argument("--show", action="store_true", help="prints the report, measures nothing")
     arguments = parser.parse_args()
-    print(" | ".join(COLUMNS), flush=True)
+    report = arguments.report
+    known = json.loads(report.read_text()) if report and report.exists() else {}
+    print(table_line(COLUMNS), table_line(["---"] * len(COLUMNS)), sep="\n", flush=True)
     for case in CASES:
         if arguments.case and not any(case.name.startswith(each) for each in arguments.case):
             continue
-        row = measure(case, arguments.limit, arguments.alone, arguments.tolerance)
-        print(line(row), flush=True)
-        if arguments.report:
-            known = json.loads(arguments.report.read_text()) if arguments.report.exists() else {}
-            known[row["case"]] = row
-            arguments.report.write_text(json.dumps(known, indent=1) + "\n")
+        if not arguments.show:
+            known[case.name] = measure(case, arguments.limit, arguments.alone, arguments.tolerance)
+            if report:
+                report.write_text(json.dumps(known, indent=1) + "\n")
+        if case.name in known:
+            print(line(known[case.name]), flush=True)
 
 
 if __name__ == "__main__":
