@@ -97,6 +97,7 @@ CASES = (
     Case("128+640", HETHUB, "20B", 1536),
     Case("128+640", HETHUB, "97B", 1536),
     Case("3x256", EACH_256, "3B", 1536),
+    Case("3x256, batch 2048", EACH_256, "3B", 2048),
     Case("3x256", EACH_256, "20B", 1536),
     Case("3x256", EACH_256, "97B", 1536),
     Case("4096", FOUR, "20B", 4096),
